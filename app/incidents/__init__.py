@@ -1,0 +1,1 @@
+"""The domain and its memory: incidents, evidence, replays, shares and the audit trail."""

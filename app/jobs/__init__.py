@@ -1,0 +1,1 @@
+"""The worker pool: queued tasks on Postgres that collect evidence and run replays."""

@@ -1,0 +1,1 @@
+"""One key's life: an envelope is routed, activated and committed, timers fire, an export is answered read-only."""

@@ -1,0 +1,1 @@
+"""From evidence to a verdict: choose the attempt, fuse snapshots, re-run, align, compare; bytes in, data out."""

@@ -1,0 +1,21 @@
+# Shared by the set-up scripts: where the checkout is, and how to speak.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+VENV=.venv
+CACHE=.cache
+mkdir -p "$CACHE"
+
+say() { printf '\033[2m==>\033[0m %s\n' "$*"; }
+fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# True where a system package can be installed without asking anyone.
+may_apt() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
+
+apt_install() {
+    say "installing system packages: $*"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get install -y --no-install-recommends "$@" </dev/null >"$CACHE/apt.log" 2>&1 ||
+        { apt-get update </dev/null >>"$CACHE/apt.log" 2>&1 &&
+            apt-get install -y --no-install-recommends "$@" </dev/null >>"$CACHE/apt.log" 2>&1; }
+}
