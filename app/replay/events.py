@@ -1,0 +1,42 @@
+"""The neutral event: what comparison, pages and tables know, whatever framework wrote the record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of an attempt, recorded or replayed.
+
+    `type` is what happened, `label` what tells its kind (model, tool, intent kind); alignment goes
+    by these two. `attributes` are the framework's own, `identity` holds ids, key and times (as
+    text), `payload` what no trace carries (arguments, output, detail). All three are compared; a
+    payload only where both sides have it.
+    """
+
+    type: str
+    label: str = ""
+    step: int | None = None
+    span_id: str = ""
+    time_ms: int = 0
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    identity: Mapping[str, str] = field(default_factory=dict)
+    payload: Mapping[str, str] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The form in which an event is stored with a run."""
+        return {
+            "type": self.type,
+            "label": self.label,
+            "step": self.step,
+            "span_id": self.span_id,
+            "time_ms": self.time_ms,
+            "attributes": dict(self.attributes),
+            "identity": dict(self.identity),
+            "payload": dict(self.payload),
+            "unknown": list(self.unknown),
+        }
