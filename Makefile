@@ -1,18 +1,69 @@
-# Every target explains itself: `make` prints the lines behind the double hashes.
+# Every target explains itself: `make` prints the words behind the double hashes.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
+ASSETS := static/vendor/VERSIONS.txt
+# One test, or any other choice that pytest understands: make test T=tests/wire
 T ?=
+# What `make demo` hands on to `hindcast demo`.
+ARGS ?=
+# Where the recordings are that `make golden` packs.
+SOURCE ?=
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-8s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-7s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv/.ready: requirements.lock pyproject.toml scripts/setup.sh scripts/common.sh
 	@bash scripts/setup.sh
 
+$(ASSETS): .venv/.ready package.json package-lock.json .npmrc scripts/assets.py scripts/assets.sh scripts/node.lock
+	@bash scripts/assets.sh
+
 .PHONY: setup
-setup: .venv/.ready ## Make .venv and fetch the browser assets
+setup: .venv/.ready $(ASSETS) ## Make .venv and fetch the browser assets; instant when nothing changed
+
+.PHONY: demo
+demo: setup ## Start a console with an imported, replayed incident (ARGS="--port 8700")
+	@exec $(BIN)/hindcast demo $(ARGS)
+
+.PHONY: test
+test: setup ## Run the tests; T=tests/wire/test_framing.py or T="-k name" runs some of them
+	@bash scripts/test.sh $(T)
+
+.PHONY: check
+check: setup ## Lint, format, types, imports between rooms, drift of generated and lock files
+	@bash scripts/check.sh
+
+.PHONY: fmt
+fmt: setup ## Format the code and mend what the linter can mend
+	@$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .
+
+.PHONY: bench
+bench: setup ## Measure what benchmarks/README.md reports
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+.PHONY: lock
+lock: ## Resolve pyproject.toml into requirements.lock (ARGS=--upgrade moves every pin)
+	@[ -x $(BIN)/uv ] || bash scripts/setup.sh
+	@bash scripts/lock.sh $(ARGS)
+
+.PHONY: proto
+proto: setup ## Generate the protobuf modules from proto/
+	@$(BIN)/python scripts/proto.py
+
+.PHONY: golden
+golden: setup ## Pack the golden recordings anew from SOURCE=folder
+	@$(BIN)/python tests/golden/pack.py $(SOURCE)
+
+.PHONY: wheel
+wheel: setup ## Build the wheel into dist/
+	@$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir dist && ls -1 dist/*.whl
+
+.PHONY: clean
+clean: ## Remove everything that is made here, but no console's data
+	@rm -rf .venv .cache static/vendor build dist .ruff_cache .hypothesis
+	@find app scripts tests -type d -name __pycache__ -prune -exec rm -rf {} +

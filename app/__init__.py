@@ -15,4 +15,6 @@ def resource(name: str) -> Path:
     for folder in (package / "_resources" / name, package.parent / name):
         if folder.is_dir():
             return folder
-    raise FileNotFoundError(f"Hindcast was built without its {name!r} folder; reinstall it, or run `make setup` in a checkout")
+    raise FileNotFoundError(
+        f"Hindcast was built without its {name!r} folder; reinstall it, or run `make setup` in a checkout"
+    )

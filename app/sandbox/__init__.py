@@ -1,1 +1,1 @@
-"""Where agent code runs and reaches nothing: one forked child per replay, no network, no writes, bounded time and memory."""
+"""Where agent code runs and reaches nothing: a forked child per replay, offline, read-only, bounded."""

@@ -1,0 +1,1 @@
+"""The byte level: protobuf bindings, varint frames, deterministic encoding, identities and schema migrations."""
