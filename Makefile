@@ -25,6 +25,7 @@ $(ASSETS): .venv/.ready package.json package-lock.json .npmrc scripts/assets.py 
 
 .PHONY: setup
 setup: .venv/.ready $(ASSETS) ## Make .venv and fetch the browser assets; instant when nothing changed
+	@:
 
 .PHONY: demo
 demo: setup ## Start a console with an imported, replayed incident (ARGS="--port 8700")

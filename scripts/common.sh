@@ -15,7 +15,7 @@ may_apt() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
 apt_install() {
     say "installing system packages: $*"
     export DEBIAN_FRONTEND=noninteractive
-    apt-get install -y --no-install-recommends "$@" </dev/null >"$CACHE/apt.log" 2>&1 ||
+    apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "$@" </dev/null >"$CACHE/apt.log" 2>&1 ||
         { apt-get update </dev/null >>"$CACHE/apt.log" 2>&1 &&
-            apt-get install -y --no-install-recommends "$@" </dev/null >>"$CACHE/apt.log" 2>&1; }
+            apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "$@" </dev/null >>"$CACHE/apt.log" 2>&1; }
 }
