@@ -18,6 +18,8 @@ if [ "${1:-}" = --check ]; then
     compile pyproject.toml "$CACHE/requirements.lock" --group dev || fail "pyproject.toml could not be resolved; see the lines above"
     diff -u --label requirements.lock <(pins requirements.lock) --label pyproject.toml <(pins "$CACHE/requirements.lock") ||
         fail "requirements.lock does not follow from pyproject.toml; run: make lock"
+    compile pyproject.toml "$CACHE/beam.lock" --extra beam --constraints requirements.lock ||
+        fail "apache-beam cannot be installed beside the locked versions; see [tool.uv] in pyproject.toml"
     if grep -nE 'https?://|--index-url|--find-links' requirements.lock scripts/node.lock package-lock.json .npmrc; then
         fail "a lock file names a host; write it anew with: make lock"
     fi
