@@ -145,7 +145,8 @@ class EmbeddedPostgres:
         pwfile.write_text(password)
         if places.uid is not None:
             os.chown(pwfile, places.uid, places.uid)
-        command: list[str | Path] = [places.bin / "initdb", "-D", places.data, "-U", SUPERUSER, f"--pwfile={pwfile}", "-E", "UTF8"]
+        command: list[str | Path] = [places.bin / "initdb", "-D", places.data, "-U", SUPERUSER, f"--pwfile={pwfile}"]
+        command += ["-E", "UTF8"]
         command += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C", "--auth=scram-sha-256"]
         command += ["--wal-segsize=4", "--no-instructions", *([] if self._durable else ["--no-sync"])]
         try:
@@ -373,6 +374,7 @@ def _explain(what: str, output: str, places: Places) -> str:
         "Permission denied": f"user {places.uid or os.geteuid()} must be able to reach {places.data}",
         "could not create shared memory segment": "the machine has too little shared memory (/dev/shm)",
         "incompatible with server": f"move {places.data.parent} away to start with an empty database",
+        "user does not exist": f"PostgreSQL needs a user with a name; add one: useradd --uid {os.geteuid()} hindcast",
         "lock file": f"another server uses {places.data}; stop it first",
     }
     remedy = next((text for sign, text in remedies.items() if sign in output), f"the whole log is {places.log}")
