@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from app.wire import records_pb2 as app_dot_wire_dot_records__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x61pp/replay/rerun.proto\x12\x0bhindcast.v1\x1a\x16\x61pp/wire/records.proto\"[\n\tAgentCode\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x10\n\x08registry\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65\x63ode\x18\x03 \x01(\t\x12\x0e\n\x06\x63onfig\x18\x04 \x01(\t\x12\r\n\x05paths\x18\x05 \x03(\t\"\xb9\x04\n\x0cRerunRequest\x12$\n\x04\x63ode\x18\x01 \x01(\x0b\x32\x16.hindcast.v1.AgentCode\x12\x12\n\nentity_key\x18\x02 \x01(\x0c\x12\x0b\n\x03seq\x18\x03 \x01(\x03\x12\x10\n\x08\x63lock_ms\x18\x04 \x01(\x03\x12,\n\x04kind\x18\x05 \x01(\x0e\x32\x1e.hindcast.v1.RerunRequest.Kind\x12\x12\n\nentry_step\x18\x06 \x01(\r\x12-\n\tenvelopes\x18\x07 \x03(\x0b\x32\x1a.hindcast.v1.AgentEnvelope\x12\x15\n\rbatch_trigger\x18\x08 \x01(\t\x12\'\n\x06memory\x18\t \x01(\x0b\x32\x17.hindcast.v1.MemoryBlob\x12(\n\x05\x63\x61\x63he\x18\n \x01(\x0b\x32\x19.hindcast.v1.LlmCacheBlob\x12\x33\n\x10provider_answers\x18\x0b \x01(\x0b\x32\x19.hindcast.v1.LlmCacheBlob\x12/\n\x0c\x63ontinuation\x18\x0c \x01(\x0b\x32\x19.hindcast.v1.Continuation\x12\x15\n\rallow_network\x18\r \x01(\x08\x12\x14\n\x0cledger_bytes\x18\x0e \x01(\r\x12-\n\x0ctool_answers\x18\x0f \x03(\x0b\x32\x17.hindcast.v1.ToolAnswer\"3\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\t\n\x05START\x10\x01\x12\n\n\x06RESUME\x10\x02\"A\n\nToolAnswer\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\x11\n\targs_json\x18\x02 \x01(\t\x12\x12\n\nvalue_json\x18\x03 \x01(\t\"\xd8\x01\n\nMemoryRead\x12\x34\n\toperation\x18\x01 \x01(\x0e\x32!.hindcast.v1.MemoryRead.Operation\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0f\n\x07present\x18\x03 \x01(\x08\x12\x11\n\town_write\x18\x04 \x01(\x08\"c\n\tOperation\x12\x19\n\x15OPERATION_UNSPECIFIED\x10\x00\x12\x07\n\x03GET\x10\x01\x12\x08\n\x04RING\x10\x02\x12\x08\n\x04KEYS\x10\x03\x12\x0e\n\nENTRY_SIZE\x10\x04\x12\x0e\n\nSIZE_BYTES\x10\x05\"\xc7\x01\n\tCacheMiss\x12-\n\x06reason\x18\x01 \x01(\x0e\x32\x1d.hindcast.v1.CacheMiss.Reason\x12\x11\n\tcache_key\x18\x02 \x01(\t\x12\x14\n\x0crequest_json\x18\x03 \x01(\t\x12\x12\n\nstep_index\x18\x04 \x01(\r\"N\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x0e\n\nNOT_CACHED\x10\x01\x12\x0f\n\x0b\x44IGEST_ONLY\x10\x02\x12\x0b\n\x07\x45XPIRED\x10\x03\"\xe4\x01\n\x07ToolRun\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\x11\n\targs_json\x18\x02 \x01(\t\x12-\n\x07outcome\x18\x03 \x01(\x0e\x32\x1c.hindcast.v1.ToolRun.Outcome\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\x12\n\nstep_index\x18\x05 \x01(\r\"e\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x0c\n\x08\x45XECUTED\x10\x01\x12\x0c\n\x08SUPPLIED\x10\x02\x12\x0b\n\x07REFUSED\x10\x03\x12\n\n\x06\x46\x41ILED\x10\x04\x12\x0c\n\x08\x43ONFINED\x10\x05\"q\n\x0cServedAnswer\x12\x11\n\tcache_key\x18\x01 \x01(\t\x12\x12\n\nfrom_cache\x18\x02 \x01(\x08\x12\x12\n\nstep_index\x18\x03 \x01(\r\x12\r\n\x05model\x18\x04 \x01(\t\x12\x17\n\x0fresponse_digest\x18\x05 \x01(\x0c\"-\n\x0bImageEffect\x12\x0f\n\x07surface\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"\xf1\x06\n\x0bRerunResult\x12\x31\n\x07outcome\x18\x01 \x01(\x0e\x32 .hindcast.v1.RerunResult.Outcome\x12\'\n\x06\x65vents\x18\x02 \x03(\x0b\x32\x17.hindcast.v1.TraceEvent\x12(\n\x07intents\x18\x03 \x03(\x0b\x32\x17.hindcast.v1.ToolIntent\x12\x0f\n\x07outputs\x18\x04 \x03(\x0c\x12\x16\n\x0eoutput_problem\x18\x05 \x01(\t\x12\'\n\x06memory\x18\x06 \x01(\x0b\x32\x17.hindcast.v1.MemoryBlob\x12(\n\x05\x63\x61\x63he\x18\x07 \x01(\x0b\x32\x19.hindcast.v1.LlmCacheBlob\x12/\n\x0c\x63ontinuation\x18\x08 \x01(\x0b\x32\x19.hindcast.v1.Continuation\x12\x37\n\x0b\x64\x65\x61\x64_letter\x18\t \x01(\x0b\x32\".hindcast.v1.ActivationErrorRecord\x12$\n\x04miss\x18\n \x01(\x0b\x32\x16.hindcast.v1.CacheMiss\x12&\n\x05reads\x18\x0b \x03(\x0b\x32\x17.hindcast.v1.MemoryRead\x12#\n\x05tools\x18\x0c \x03(\x0b\x32\x14.hindcast.v1.ToolRun\x12)\n\x06served\x18\r \x03(\x0b\x32\x19.hindcast.v1.ServedAnswer\x12\x16\n\x0eprovider_calls\x18\x0e \x01(\r\x12\x0f\n\x07refusal\x18\x0f \x01(\t\x12\x0e\n\x06\x64river\x18\x10 \x01(\t\x12\x16\n\x0e\x64river_version\x18\x11 \x01(\t\x12\x15\n\rlongterm_read\x18\x12 \x01(\x08\x12\x12\n\nerror_type\x18\x13 \x01(\t\x12\x14\n\x0c\x65rror_detail\x18\x14 \x01(\t\x12\x0f\n\x07printed\x18\x15 \x01(\t\x12\x15\n\rbatch_problem\x18\x16 \x01(\t\x12\x0e\n\x06ledger\x18\x17 \x01(\x0c\x12\x14\n\x0c\x62uild_digest\x18\x18 \x01(\t\"x\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\r\n\tCOMPLETED\x10\x01\x12\r\n\tSUSPENDED\x10\x02\x12\n\n\x06\x46\x41ILED\x10\x03\x12\r\n\tTIMED_OUT\x10\x04\x12\x0e\n\nCACHE_MISS\x10\x05\x12\x0b\n\x07REFUSED\x10\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x61pp/replay/rerun.proto\x12\x0bhindcast.v1\x1a\x16\x61pp/wire/records.proto\"[\n\tAgentCode\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x10\n\x08registry\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65\x63ode\x18\x03 \x01(\t\x12\x0e\n\x06\x63onfig\x18\x04 \x01(\t\x12\r\n\x05paths\x18\x05 \x03(\t\"\xa3\x04\n\x0cRerunRequest\x12$\n\x04\x63ode\x18\x01 \x01(\x0b\x32\x16.hindcast.v1.AgentCode\x12\x12\n\nentity_key\x18\x02 \x01(\x0c\x12\x0b\n\x03seq\x18\x03 \x01(\x03\x12\x10\n\x08\x63lock_ms\x18\x04 \x01(\x03\x12,\n\x04kind\x18\x05 \x01(\x0e\x32\x1e.hindcast.v1.RerunRequest.Kind\x12\x12\n\nentry_step\x18\x06 \x01(\r\x12-\n\tenvelopes\x18\x07 \x03(\x0b\x32\x1a.hindcast.v1.AgentEnvelope\x12\x15\n\rbatch_trigger\x18\x08 \x01(\t\x12\'\n\x06memory\x18\t \x01(\x0b\x32\x17.hindcast.v1.MemoryBlob\x12(\n\x05\x63\x61\x63he\x18\n \x01(\x0b\x32\x19.hindcast.v1.LlmCacheBlob\x12\x33\n\x10provider_answers\x18\x0b \x01(\x0b\x32\x19.hindcast.v1.LlmCacheBlob\x12/\n\x0c\x63ontinuation\x18\x0c \x01(\x0b\x32\x19.hindcast.v1.Continuation\x12\x15\n\rallow_network\x18\r \x01(\x08\x12-\n\x0ctool_answers\x18\x0e \x03(\x0b\x32\x17.hindcast.v1.ToolAnswer\"3\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\t\n\x05START\x10\x01\x12\n\n\x06RESUME\x10\x02\"A\n\nToolAnswer\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\x11\n\targs_json\x18\x02 \x01(\t\x12\x12\n\nvalue_json\x18\x03 \x01(\t\"\xd8\x01\n\nMemoryRead\x12\x34\n\toperation\x18\x01 \x01(\x0e\x32!.hindcast.v1.MemoryRead.Operation\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0f\n\x07present\x18\x03 \x01(\x08\x12\x11\n\town_write\x18\x04 \x01(\x08\"c\n\tOperation\x12\x19\n\x15OPERATION_UNSPECIFIED\x10\x00\x12\x07\n\x03GET\x10\x01\x12\x08\n\x04RING\x10\x02\x12\x08\n\x04KEYS\x10\x03\x12\x0e\n\nENTRY_SIZE\x10\x04\x12\x0e\n\nSIZE_BYTES\x10\x05\"\xc7\x01\n\tCacheMiss\x12-\n\x06reason\x18\x01 \x01(\x0e\x32\x1d.hindcast.v1.CacheMiss.Reason\x12\x11\n\tcache_key\x18\x02 \x01(\t\x12\x14\n\x0crequest_json\x18\x03 \x01(\t\x12\x12\n\nstep_index\x18\x04 \x01(\r\"N\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x0e\n\nNOT_CACHED\x10\x01\x12\x0f\n\x0b\x44IGEST_ONLY\x10\x02\x12\x0b\n\x07\x45XPIRED\x10\x03\"\xe4\x01\n\x07ToolRun\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\x11\n\targs_json\x18\x02 \x01(\t\x12-\n\x07outcome\x18\x03 \x01(\x0e\x32\x1c.hindcast.v1.ToolRun.Outcome\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\x12\n\nstep_index\x18\x05 \x01(\r\"e\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x0c\n\x08\x45XECUTED\x10\x01\x12\x0c\n\x08SUPPLIED\x10\x02\x12\x0b\n\x07REFUSED\x10\x03\x12\n\n\x06\x46\x41ILED\x10\x04\x12\x0c\n\x08\x43ONFINED\x10\x05\"q\n\x0cServedAnswer\x12\x11\n\tcache_key\x18\x01 \x01(\t\x12\x12\n\nfrom_cache\x18\x02 \x01(\x08\x12\x12\n\nstep_index\x18\x03 \x01(\r\x12\r\n\x05model\x18\x04 \x01(\t\x12\x17\n\x0fresponse_digest\x18\x05 \x01(\x0c\"\xef\x06\n\x0bRerunResult\x12\x31\n\x07outcome\x18\x01 \x01(\x0e\x32 .hindcast.v1.RerunResult.Outcome\x12\'\n\x06\x65vents\x18\x02 \x03(\x0b\x32\x17.hindcast.v1.TraceEvent\x12(\n\x07intents\x18\x03 \x03(\x0b\x32\x17.hindcast.v1.ToolIntent\x12\x0f\n\x07outputs\x18\x04 \x03(\x0c\x12\x16\n\x0eoutput_problem\x18\x05 \x01(\t\x12\'\n\x06memory\x18\x06 \x01(\x0b\x32\x17.hindcast.v1.MemoryBlob\x12(\n\x05\x63\x61\x63he\x18\x07 \x01(\x0b\x32\x19.hindcast.v1.LlmCacheBlob\x12/\n\x0c\x63ontinuation\x18\x08 \x01(\x0b\x32\x19.hindcast.v1.Continuation\x12\x37\n\x0b\x64\x65\x61\x64_letter\x18\t \x01(\x0b\x32\".hindcast.v1.ActivationErrorRecord\x12$\n\x04miss\x18\n \x01(\x0b\x32\x16.hindcast.v1.CacheMiss\x12&\n\x05reads\x18\x0b \x03(\x0b\x32\x17.hindcast.v1.MemoryRead\x12#\n\x05tools\x18\x0c \x03(\x0b\x32\x14.hindcast.v1.ToolRun\x12)\n\x06served\x18\r \x03(\x0b\x32\x19.hindcast.v1.ServedAnswer\x12\x16\n\x0eprovider_calls\x18\x0e \x01(\r\x12\x0f\n\x07refusal\x18\x0f \x01(\t\x12\x0e\n\x06\x64river\x18\x10 \x01(\t\x12\x16\n\x0e\x64river_version\x18\x11 \x01(\t\x12\x15\n\rlongterm_read\x18\x12 \x01(\x08\x12\x12\n\nerror_type\x18\x13 \x01(\t\x12\x14\n\x0c\x65rror_detail\x18\x14 \x01(\t\x12\x0f\n\x07printed\x18\x15 \x01(\t\x12\'\n\x06staged\x18\x16 \x03(\x0b\x32\x17.hindcast.v1.TraceEvent\x12\x10\n\x08refusals\x18\x19 \x03(\t\"x\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\r\n\tCOMPLETED\x10\x01\x12\r\n\tSUSPENDED\x10\x02\x12\n\n\x06\x46\x41ILED\x10\x03\x12\r\n\tTIMED_OUT\x10\x04\x12\x0e\n\nCACHE_MISS\x10\x05\x12\x0b\n\x07REFUSED\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,29 +35,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AGENTCODE']._serialized_start=63
   _globals['_AGENTCODE']._serialized_end=154
   _globals['_RERUNREQUEST']._serialized_start=157
-  _globals['_RERUNREQUEST']._serialized_end=726
-  _globals['_RERUNREQUEST_KIND']._serialized_start=675
-  _globals['_RERUNREQUEST_KIND']._serialized_end=726
-  _globals['_TOOLANSWER']._serialized_start=728
-  _globals['_TOOLANSWER']._serialized_end=793
-  _globals['_MEMORYREAD']._serialized_start=796
-  _globals['_MEMORYREAD']._serialized_end=1012
-  _globals['_MEMORYREAD_OPERATION']._serialized_start=913
-  _globals['_MEMORYREAD_OPERATION']._serialized_end=1012
-  _globals['_CACHEMISS']._serialized_start=1015
-  _globals['_CACHEMISS']._serialized_end=1214
-  _globals['_CACHEMISS_REASON']._serialized_start=1136
-  _globals['_CACHEMISS_REASON']._serialized_end=1214
-  _globals['_TOOLRUN']._serialized_start=1217
-  _globals['_TOOLRUN']._serialized_end=1445
-  _globals['_TOOLRUN_OUTCOME']._serialized_start=1344
-  _globals['_TOOLRUN_OUTCOME']._serialized_end=1445
-  _globals['_SERVEDANSWER']._serialized_start=1447
-  _globals['_SERVEDANSWER']._serialized_end=1560
-  _globals['_IMAGEEFFECT']._serialized_start=1562
-  _globals['_IMAGEEFFECT']._serialized_end=1607
-  _globals['_RERUNRESULT']._serialized_start=1610
-  _globals['_RERUNRESULT']._serialized_end=2491
-  _globals['_RERUNRESULT_OUTCOME']._serialized_start=2371
-  _globals['_RERUNRESULT_OUTCOME']._serialized_end=2491
+  _globals['_RERUNREQUEST']._serialized_end=704
+  _globals['_RERUNREQUEST_KIND']._serialized_start=653
+  _globals['_RERUNREQUEST_KIND']._serialized_end=704
+  _globals['_TOOLANSWER']._serialized_start=706
+  _globals['_TOOLANSWER']._serialized_end=771
+  _globals['_MEMORYREAD']._serialized_start=774
+  _globals['_MEMORYREAD']._serialized_end=990
+  _globals['_MEMORYREAD_OPERATION']._serialized_start=891
+  _globals['_MEMORYREAD_OPERATION']._serialized_end=990
+  _globals['_CACHEMISS']._serialized_start=993
+  _globals['_CACHEMISS']._serialized_end=1192
+  _globals['_CACHEMISS_REASON']._serialized_start=1114
+  _globals['_CACHEMISS_REASON']._serialized_end=1192
+  _globals['_TOOLRUN']._serialized_start=1195
+  _globals['_TOOLRUN']._serialized_end=1423
+  _globals['_TOOLRUN_OUTCOME']._serialized_start=1322
+  _globals['_TOOLRUN_OUTCOME']._serialized_end=1423
+  _globals['_SERVEDANSWER']._serialized_start=1425
+  _globals['_SERVEDANSWER']._serialized_end=1538
+  _globals['_RERUNRESULT']._serialized_start=1541
+  _globals['_RERUNRESULT']._serialized_end=2420
+  _globals['_RERUNRESULT_OUTCOME']._serialized_start=2300
+  _globals['_RERUNRESULT_OUTCOME']._serialized_end=2420
 # @@protoc_insertion_point(module_scope)

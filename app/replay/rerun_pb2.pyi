@@ -23,7 +23,7 @@ class AgentCode(_message.Message):
     def __init__(self, agent: _Optional[str] = ..., registry: _Optional[str] = ..., decode: _Optional[str] = ..., config: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RerunRequest(_message.Message):
-    __slots__ = ("code", "entity_key", "seq", "clock_ms", "kind", "entry_step", "envelopes", "batch_trigger", "memory", "cache", "provider_answers", "continuation", "allow_network", "ledger_bytes", "tool_answers")
+    __slots__ = ("code", "entity_key", "seq", "clock_ms", "kind", "entry_step", "envelopes", "batch_trigger", "memory", "cache", "provider_answers", "continuation", "allow_network", "tool_answers")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[RerunRequest.Kind]
@@ -45,7 +45,6 @@ class RerunRequest(_message.Message):
     PROVIDER_ANSWERS_FIELD_NUMBER: _ClassVar[int]
     CONTINUATION_FIELD_NUMBER: _ClassVar[int]
     ALLOW_NETWORK_FIELD_NUMBER: _ClassVar[int]
-    LEDGER_BYTES_FIELD_NUMBER: _ClassVar[int]
     TOOL_ANSWERS_FIELD_NUMBER: _ClassVar[int]
     code: AgentCode
     entity_key: bytes
@@ -60,9 +59,8 @@ class RerunRequest(_message.Message):
     provider_answers: _records_pb2.LlmCacheBlob
     continuation: _records_pb2.Continuation
     allow_network: bool
-    ledger_bytes: int
     tool_answers: _containers.RepeatedCompositeFieldContainer[ToolAnswer]
-    def __init__(self, code: _Optional[_Union[AgentCode, _Mapping]] = ..., entity_key: _Optional[bytes] = ..., seq: _Optional[int] = ..., clock_ms: _Optional[int] = ..., kind: _Optional[_Union[RerunRequest.Kind, str]] = ..., entry_step: _Optional[int] = ..., envelopes: _Optional[_Iterable[_Union[_records_pb2.AgentEnvelope, _Mapping]]] = ..., batch_trigger: _Optional[str] = ..., memory: _Optional[_Union[_records_pb2.MemoryBlob, _Mapping]] = ..., cache: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., provider_answers: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., continuation: _Optional[_Union[_records_pb2.Continuation, _Mapping]] = ..., allow_network: bool = ..., ledger_bytes: _Optional[int] = ..., tool_answers: _Optional[_Iterable[_Union[ToolAnswer, _Mapping]]] = ...) -> None: ...
+    def __init__(self, code: _Optional[_Union[AgentCode, _Mapping]] = ..., entity_key: _Optional[bytes] = ..., seq: _Optional[int] = ..., clock_ms: _Optional[int] = ..., kind: _Optional[_Union[RerunRequest.Kind, str]] = ..., entry_step: _Optional[int] = ..., envelopes: _Optional[_Iterable[_Union[_records_pb2.AgentEnvelope, _Mapping]]] = ..., batch_trigger: _Optional[str] = ..., memory: _Optional[_Union[_records_pb2.MemoryBlob, _Mapping]] = ..., cache: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., provider_answers: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., continuation: _Optional[_Union[_records_pb2.Continuation, _Mapping]] = ..., allow_network: bool = ..., tool_answers: _Optional[_Iterable[_Union[ToolAnswer, _Mapping]]] = ...) -> None: ...
 
 class ToolAnswer(_message.Message):
     __slots__ = ("tool", "args_json", "value_json")
@@ -164,16 +162,8 @@ class ServedAnswer(_message.Message):
     response_digest: bytes
     def __init__(self, cache_key: _Optional[str] = ..., from_cache: bool = ..., step_index: _Optional[int] = ..., model: _Optional[str] = ..., response_digest: _Optional[bytes] = ...) -> None: ...
 
-class ImageEffect(_message.Message):
-    __slots__ = ("surface", "value")
-    SURFACE_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
-    surface: str
-    value: bytes
-    def __init__(self, surface: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
-
 class RerunResult(_message.Message):
-    __slots__ = ("outcome", "events", "intents", "outputs", "output_problem", "memory", "cache", "continuation", "dead_letter", "miss", "reads", "tools", "served", "provider_calls", "refusal", "driver", "driver_version", "longterm_read", "error_type", "error_detail", "printed", "batch_problem", "ledger", "build_digest")
+    __slots__ = ("outcome", "events", "intents", "outputs", "output_problem", "memory", "cache", "continuation", "dead_letter", "miss", "reads", "tools", "served", "provider_calls", "refusal", "driver", "driver_version", "longterm_read", "error_type", "error_detail", "printed", "staged", "refusals")
     class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OUTCOME_UNSPECIFIED: _ClassVar[RerunResult.Outcome]
@@ -211,9 +201,8 @@ class RerunResult(_message.Message):
     ERROR_TYPE_FIELD_NUMBER: _ClassVar[int]
     ERROR_DETAIL_FIELD_NUMBER: _ClassVar[int]
     PRINTED_FIELD_NUMBER: _ClassVar[int]
-    BATCH_PROBLEM_FIELD_NUMBER: _ClassVar[int]
-    LEDGER_FIELD_NUMBER: _ClassVar[int]
-    BUILD_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    STAGED_FIELD_NUMBER: _ClassVar[int]
+    REFUSALS_FIELD_NUMBER: _ClassVar[int]
     outcome: RerunResult.Outcome
     events: _containers.RepeatedCompositeFieldContainer[_records_pb2.TraceEvent]
     intents: _containers.RepeatedCompositeFieldContainer[_records_pb2.ToolIntent]
@@ -235,7 +224,6 @@ class RerunResult(_message.Message):
     error_type: str
     error_detail: str
     printed: str
-    batch_problem: str
-    ledger: bytes
-    build_digest: str
-    def __init__(self, outcome: _Optional[_Union[RerunResult.Outcome, str]] = ..., events: _Optional[_Iterable[_Union[_records_pb2.TraceEvent, _Mapping]]] = ..., intents: _Optional[_Iterable[_Union[_records_pb2.ToolIntent, _Mapping]]] = ..., outputs: _Optional[_Iterable[bytes]] = ..., output_problem: _Optional[str] = ..., memory: _Optional[_Union[_records_pb2.MemoryBlob, _Mapping]] = ..., cache: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., continuation: _Optional[_Union[_records_pb2.Continuation, _Mapping]] = ..., dead_letter: _Optional[_Union[_records_pb2.ActivationErrorRecord, _Mapping]] = ..., miss: _Optional[_Union[CacheMiss, _Mapping]] = ..., reads: _Optional[_Iterable[_Union[MemoryRead, _Mapping]]] = ..., tools: _Optional[_Iterable[_Union[ToolRun, _Mapping]]] = ..., served: _Optional[_Iterable[_Union[ServedAnswer, _Mapping]]] = ..., provider_calls: _Optional[int] = ..., refusal: _Optional[str] = ..., driver: _Optional[str] = ..., driver_version: _Optional[str] = ..., longterm_read: bool = ..., error_type: _Optional[str] = ..., error_detail: _Optional[str] = ..., printed: _Optional[str] = ..., batch_problem: _Optional[str] = ..., ledger: _Optional[bytes] = ..., build_digest: _Optional[str] = ...) -> None: ...
+    staged: _containers.RepeatedCompositeFieldContainer[_records_pb2.TraceEvent]
+    refusals: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, outcome: _Optional[_Union[RerunResult.Outcome, str]] = ..., events: _Optional[_Iterable[_Union[_records_pb2.TraceEvent, _Mapping]]] = ..., intents: _Optional[_Iterable[_Union[_records_pb2.ToolIntent, _Mapping]]] = ..., outputs: _Optional[_Iterable[bytes]] = ..., output_problem: _Optional[str] = ..., memory: _Optional[_Union[_records_pb2.MemoryBlob, _Mapping]] = ..., cache: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., continuation: _Optional[_Union[_records_pb2.Continuation, _Mapping]] = ..., dead_letter: _Optional[_Union[_records_pb2.ActivationErrorRecord, _Mapping]] = ..., miss: _Optional[_Union[CacheMiss, _Mapping]] = ..., reads: _Optional[_Iterable[_Union[MemoryRead, _Mapping]]] = ..., tools: _Optional[_Iterable[_Union[ToolRun, _Mapping]]] = ..., served: _Optional[_Iterable[_Union[ServedAnswer, _Mapping]]] = ..., provider_calls: _Optional[int] = ..., refusal: _Optional[str] = ..., driver: _Optional[str] = ..., driver_version: _Optional[str] = ..., longterm_read: bool = ..., error_type: _Optional[str] = ..., error_detail: _Optional[str] = ..., printed: _Optional[str] = ..., staged: _Optional[_Iterable[_Union[_records_pb2.TraceEvent, _Mapping]]] = ..., refusals: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -49,7 +49,8 @@ class RecordError(ValueError):
     """Bytes that are not a record of the expected type."""
 
     def __init__(self, expected: str, problem: str) -> None:
-        super().__init__(f"not a {expected}: {problem}")
+        article = "an" if expected[0] in "AEIO" else "a"
+        super().__init__(f"not {article} {expected}: {problem}")
         self.expected = expected
         self.problem = problem
 

@@ -1,0 +1,183 @@
+"""Which recorded model answers an attempt may consume, and where each of them comes from.
+
+Answers are the union over the snapshots of one life. An entry that is in the exact pre-image was
+there, whatever its stamps say; any other must carry the clock of the attempt itself or of an earlier
+attempt of the same seq, for the cache key covers the seq.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from app.replay.attempts import Attempt, Type
+from app.replay.evidence import Snapshot
+from app.replay.images import State
+from app.replay.select import RESUME, Unanswerable
+from app.replay.verdict import Outcome, Reason
+from app.wire.records import LlmCacheBlob
+
+ATTRIBUTE_ATTEMPTS: Final = "beam_agents.attempts"
+
+Entry = LlmCacheBlob.LlmCacheEntry
+
+
+@dataclass
+class Answers:
+    """The answers that a re-run is served with.
+
+    `cache` are served as hits, `provider` as if the provider gave them; `sources` names the snapshot
+    of each cache key. `withheld` are captured entries that this attempt cannot have consumed.
+    """
+
+    cache: LlmCacheBlob = field(default_factory=LlmCacheBlob)
+    provider: LlmCacheBlob = field(default_factory=LlmCacheBlob)
+    sources: dict[str, str] = field(default_factory=dict)
+    withheld: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    mode: str = "cache-first"
+
+
+def verify(snapshots: Iterable[Snapshot]) -> None:
+    """Refuse tampered caches: raises Unanswerable naming the snapshot and the entry."""
+    for snapshot in snapshots:
+        seen: set[str] = set()
+        for entry in snapshot.record.llm_cache.entries:
+            problem = _problem(entry, seen)
+            if problem is not None:
+                raise Unanswerable(
+                    Outcome.UNUSABLE,
+                    Reason(
+                        "tampered_cache",
+                        f"{snapshot.name}: cached response {entry.cache_key[:16]}… {problem}",
+                        "Export the key again, or hand in a snapshot that was not altered.",
+                        {"snapshot": snapshot.name, "cache_key": entry.cache_key},
+                    ),
+                )
+            seen.add(entry.cache_key)
+
+
+def _problem(entry: Entry, seen: set[str]) -> str | None:
+    if entry.cache_key in seen:
+        return "is there twice, which no pipeline writes"
+    if entry.digest_only:
+        return "is digest-only and has a body, which no pipeline writes" if entry.response else None
+    if hashlib.sha256(entry.response).digest() != entry.response_digest:
+        return "does not match its own digest: it was altered"
+    return None
+
+
+def provider_side(attempt: Attempt | None) -> bool:
+    """Whether the recorded calls tell how often the provider was asked: then it must be asked again."""
+    return attempt is not None and any(
+        record.event.event_type == Type.LLM_CALL and ATTRIBUTE_ATTEMPTS in record.event.attributes
+        for record in attempt.records
+    )
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """Who asks: the attempt, its kind and clock, and the earlier attempts of its seq and life."""
+
+    attempt: Attempt | None
+    kind: str
+    clock_ms: int
+    earlier_clocks: frozenset[int]
+    start_traced: bool
+
+    @property
+    def committed(self) -> bool:
+        return self.attempt is not None and self.attempt.committed
+
+    def may_have(self, entry: Entry) -> str | None:
+        """None when the entry may be served, else why not."""
+        created = entry.created_at_ms
+        if self.committed and created == self.clock_ms:
+            return None
+        if self.kind == RESUME and (
+            created in self.earlier_clocks or (not self.start_traced and created < self.clock_ms)
+        ):
+            return None
+        if created > self.clock_ms:
+            return "created after the attempt's clock"
+        if not self.committed:
+            return "not in the state that the attempt ran from, and it committed nothing"
+        return "created by another activation"
+
+
+def gather(consumer: Consumer, state: State, snapshots: Sequence[Snapshot]) -> Answers:
+    """Collect the answers from the pre-image (when exact) and from the other snapshots."""
+    answers = Answers()
+    chosen: dict[str, Entry] = {}
+    own: dict[str, Entry] = {}
+    if state.fit.exact and state.cache is not None:
+        for entry in state.cache.entries:
+            chosen[entry.cache_key] = entry
+            answers.sources[entry.cache_key] = state.source
+    for snapshot in snapshots:
+        for entry in snapshot.record.llm_cache.entries:
+            _consider(consumer, entry, snapshot.name, chosen, own, answers)
+    if provider_side(consumer.attempt):
+        answers.mode = "provider-side"
+        answers.provider.entries.extend(own.values())
+    else:
+        chosen.update(own)
+    answers.cache.entries.extend(chosen.values())
+    _stamp(answers.cache)
+    _stamp(answers.provider)
+    for key in answers.sources:
+        answers.withheld.pop(key, None)
+    return answers
+
+
+def _consider(
+    consumer: Consumer,
+    entry: Entry,
+    source: str,
+    chosen: dict[str, Entry],
+    own: dict[str, Entry],
+    answers: Answers,
+) -> None:
+    key = entry.cache_key
+    reason = consumer.may_have(entry)
+    if reason is not None:
+        answers.withheld[key] = f"{reason} ({source})"
+        return
+    if consumer.committed and entry.created_at_ms == consumer.clock_ms:
+        _take(entry, source, own, answers)
+    else:
+        _take(entry, source, chosen, answers)
+
+
+def _take(entry: Entry, source: str, pool: dict[str, Entry], answers: Answers) -> None:
+    """Add an entry to its pool; two different answers of one time cannot both be true."""
+    key = entry.cache_key
+    known = pool.get(key)
+    if known is None or (known.digest_only and known.response_digest == entry.response_digest):
+        pool[key] = entry
+        answers.sources[key] = source
+    elif known.response_digest == entry.response_digest:
+        return
+    elif known.created_at_ms == entry.created_at_ms:
+        raise Unanswerable(
+            Outcome.UNUSABLE,
+            Reason(
+                "conflicting_snapshots",
+                f"{answers.sources[key]} and {source} hold different answers for one request"
+                f" ({key[:16]}…) of one time",
+                "Find out which of the two snapshots was altered and hand in the other.",
+                {"cache_key": key},
+            ),
+        )
+    else:
+        answers.notes.append(
+            f"two answers were committed for request {key[:16]}…; the one from"
+            f" {answers.sources[key]} is used"
+        )
+
+
+def _stamp(blob: LlmCacheBlob) -> None:
+    blob.state_schema_version = 1
+    blob.total_response_bytes = sum(len(entry.response) for entry in blob.entries)

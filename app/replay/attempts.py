@@ -1,0 +1,301 @@
+"""Group the trace of one key into attempts, and the attempts into lives of the key.
+
+One seq can hold a start, its resumes, failed tries, orphans, timer events and escalations, and after
+a TTL wipe it can be used again. Each of these becomes a group of its own, so that none spoils a
+neighbour.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from app.replay.evidence import TraceRecord
+from app.wire import identity
+from app.wire.records import TraceEvent
+
+Type = TraceEvent.EventType
+
+ATTRIBUTE_KIND: Final = "beam_agents.activation.kind"
+ATTRIBUTE_STATUS: Final = "beam_agents.activation.status"
+ATTRIBUTE_REASON: Final = "beam_agents.reason"
+ATTRIBUTE_INTENT_ID: Final = "beam_agents.intent_id"
+ATTRIBUTE_BATCH_SIZE: Final = "beam_agents.batch.size"
+ATTRIBUTE_BATCH_TRIGGER: Final = "beam_agents.batch.trigger"
+
+REASON_ORPHAN: Final = "orphaned_result"
+REASON_TIMEOUT: Final = "activation_timeout"
+FAILURE_REASONS: Final = frozenset({"activation_error", "budget_exceeded", REASON_TIMEOUT})
+TIMER_REASONS: Final = frozenset({"hitl_timeout", "ttl_wiped_suspension"})
+
+
+class Category(StrEnum):
+    """What a group of trace events is."""
+
+    ACTIVATION = "activation"  # committed: START to END
+    FAILURE = "failure"  # one ERROR; nothing was committed
+    ORPHAN = "orphan"  # a result or approval that never ran
+    TIMER = "timer"
+    ESCALATION = "escalation"
+    INCOMPLETE = "incomplete"  # START or END was not delivered
+
+
+@dataclass
+class Attempt:
+    """One group of trace events of a key.
+
+    `kind` is `start`, `resume`, or empty where the trace does not tell (failures). `entry_step` is
+    the step cursor at entry, known from the activation span; None for a failure.
+    `shared` are events that could equally belong to another attempt.
+    """
+
+    entity_key: bytes
+    seq: int
+    clock_ms: int
+    category: Category
+    kind: str = ""
+    entry_step: int | None = None
+    records: list[TraceRecord] = field(default_factory=list)
+    shared: list[TraceRecord] = field(default_factory=list)
+    life: int = 0
+
+    @property
+    def committed(self) -> bool:
+        return self.category is Category.ACTIVATION
+
+    @property
+    def reason(self) -> str:
+        """The reason of a lone ERROR; empty for anything else."""
+        if self.category in (Category.ACTIVATION, Category.INCOMPLETE, Category.ESCALATION):
+            return ""
+        return self.records[0].event.attributes.get(ATTRIBUTE_REASON, "")
+
+    @property
+    def status(self) -> str:
+        """How it ended, as recorded."""
+        if self.category is Category.FAILURE:
+            return "timed out" if self.reason == REASON_TIMEOUT else "failed"
+        for record in self.records:
+            if record.event.event_type == Type.ACTIVATION_END:
+                return record.event.attributes.get(ATTRIBUTE_STATUS, "")
+        return str(self.category)
+
+    @property
+    def start(self) -> TraceEvent | None:
+        for record in self.records:
+            if record.event.event_type == Type.ACTIVATION_START:
+                return record.event
+        return None
+
+    @property
+    def batch_size(self) -> int | None:
+        """How many envelopes an adaptive flush took; None when it was no batch."""
+        start = self.start
+        if start is None or ATTRIBUTE_BATCH_SIZE not in start.attributes:
+            return None
+        text = start.attributes[ATTRIBUTE_BATCH_SIZE]
+        return int(text) if text.isdecimal() else None
+
+    @property
+    def batch_trigger(self) -> str:
+        start = self.start
+        return "" if start is None else start.attributes.get(ATTRIBUTE_BATCH_TRIGGER, "")
+
+    def intent_ids(self) -> set[str]:
+        """Ids of the intents that it emitted."""
+        return {
+            record.event.attributes.get(ATTRIBUTE_INTENT_ID, "")
+            for record in self.records
+            if record.event.event_type == Type.INTENT_EMITTED
+        }
+
+    def describe(self) -> str:
+        """A short name for messages: seq, kind or category, status, clock."""
+        what = self.kind or str(self.category)
+        if self.category is Category.ORPHAN:
+            what = "refused (orphaned) result"
+        elif self.category is Category.FAILURE:
+            what = f"{self.status} attempt"
+        elif self.committed:
+            what = f"{what}, {self.status}"
+        return f"seq {self.seq} {what} at clock {self.clock_ms}"
+
+
+def attempts_of(entity_key: bytes, records: Iterable[TraceRecord]) -> list[Attempt]:
+    """All attempts of one key, ordered by seq, then by clock and entry step."""
+    by_seq = _by_seq(entity_key, records)
+    found = [
+        attempt for seq, members in by_seq.items() for attempt in _Grouping(entity_key, seq).run(members)
+    ]
+    found.sort(key=lambda a: (a.seq, a.clock_ms, -1 if a.entry_step is None else a.entry_step))
+    assign_lives(found)
+    return found
+
+
+def _by_seq(entity_key: bytes, records: Iterable[TraceRecord]) -> dict[int, list[TraceRecord]]:
+    """Split a key's events by seq; the trace id decides, for agents may stage events without a seq."""
+    records = list(records)
+    seqs = {record.event.seq for record in records if record.event.entity_key == entity_key}
+    by_trace = {identity.trace_id(entity_key, seq): seq for seq in seqs}
+    grouped: dict[int, list[TraceRecord]] = defaultdict(list)
+    for record in records:
+        event = record.event
+        seq = by_trace.get(event.trace_id)
+        if seq is not None:
+            grouped[seq].append(record)
+        elif event.entity_key == entity_key:
+            grouped[event.seq].append(record)
+    return grouped
+
+
+class _Grouping:
+    """The grouping of one seq's events."""
+
+    def __init__(self, entity_key: bytes, seq: int) -> None:
+        self.entity_key = entity_key
+        self.seq = seq
+        self.lone: list[Attempt] = []
+        self.spans: dict[tuple[bytes, int, str], Attempt] = {}
+
+    def run(self, records: list[TraceRecord]) -> list[Attempt]:
+        self.entries = self._entries(records)
+        rest = []
+        for record in records:
+            event = record.event
+            if event.event_type in (Type.ACTIVATION_START, Type.ACTIVATION_END):
+                self._frame(record)
+            elif self._is_lone_error(event):
+                self._lone_error(record)
+            else:
+                rest.append(record)
+        for record in rest:
+            self._child(record)
+        found = [self._finish(attempt) for attempt in self.spans.values()]
+        return found + self.lone
+
+    def _entries(self, records: list[TraceRecord]) -> dict[bytes, int]:
+        """Which step cursor each possible activation span of this seq stands for."""
+        top = max((record.event.step_index for record in records), default=0)
+        span = identity.span_id
+        return {
+            span(self.entity_key, self.seq, identity.ROLE_ACTIVATION, step): step
+            for step in range(min(top, 100_000) + 2)
+        }
+
+    def _is_lone_error(self, event: TraceEvent) -> bool:
+        if event.event_type != Type.ERROR:
+            return False
+        reason = event.attributes.get(ATTRIBUTE_REASON, "")
+        return reason in FAILURE_REASONS or reason in TIMER_REASONS or reason == REASON_ORPHAN
+
+    def _lone_error(self, record: TraceRecord) -> None:
+        reason = record.event.attributes[ATTRIBUTE_REASON]
+        if reason == REASON_ORPHAN:
+            category = Category.ORPHAN
+        elif reason in TIMER_REASONS:
+            category = Category.TIMER
+        else:
+            category = Category.FAILURE
+        self.lone.append(
+            Attempt(
+                self.entity_key, self.seq, record.event.start_ms, category, records=[record]
+            )
+        )
+
+    def _frame(self, record: TraceRecord) -> None:
+        event = record.event
+        kind = event.attributes.get(ATTRIBUTE_KIND, "")
+        self._group(event.span_id, event.start_ms, kind).records.append(record)
+
+    def _group(self, span: bytes, clock_ms: int, kind: str) -> Attempt:
+        attempt = self.spans.get((span, clock_ms, kind))
+        if attempt is None:
+            attempt = Attempt(
+                self.entity_key,
+                self.seq,
+                clock_ms,
+                Category.INCOMPLETE,
+                kind=kind,
+                entry_step=self.entries.get(span),
+            )
+            self.spans[span, clock_ms, kind] = attempt
+        return attempt
+
+    def _child(self, record: TraceRecord) -> None:
+        """An event inside an activation: its parent is the activation's span, its time the clock."""
+        event = record.event
+        parent = event.parent_span_id
+        owners = [a for (span, _, _), a in self.spans.items() if span == parent]
+        fitting = [a for a in owners if a.clock_ms == event.start_ms] or owners
+        if len(fitting) == 1:
+            fitting[0].records.append(record)
+        elif fitting:
+            for attempt in fitting:
+                attempt.shared.append(record)
+        elif self._is_escalation(event):
+            self.lone.append(
+                Attempt(
+                    self.entity_key,
+                    self.seq,
+                    event.start_ms,
+                    Category.ESCALATION,
+                    records=[record],
+                )
+            )
+        else:
+            self._group(parent, event.start_ms, "").records.append(record)
+
+    def _is_escalation(self, event: TraceEvent) -> bool:
+        """An intent that hangs on a span which no activation carries, at the step it names."""
+        return (
+            event.event_type == Type.INTENT_EMITTED
+            and self.entries.get(event.parent_span_id) == event.step_index
+        )
+
+    def _finish(self, attempt: Attempt) -> Attempt:
+        types = {record.event.event_type for record in attempt.records}
+        if Type.ACTIVATION_START in types and Type.ACTIVATION_END in types:
+            attempt.category = Category.ACTIVATION
+        return attempt
+
+
+def assign_lives(attempts: list[Attempt]) -> None:
+    """Number the lives of a key: a TTL wipe restarts its counter, so a seq can be started twice.
+
+    A life begins at the clock of a committed start at seq 0. Event times may run backwards inside a
+    life, so an attempt earlier than every such start belongs to the first one, and an attempt whose
+    seq is taken in its life moves on to the next.
+    """
+    starts = [a for a in attempts if a.committed and a.kind == "start"]
+    begins = sorted(a.clock_ms for a in starts if a.seq == 0)
+    if len(begins) < 2:
+        begins = _begins_from_repeats(starts) or begins
+    taken: set[tuple[int, int]] = set()
+    for attempt in sorted(attempts, key=lambda a: a.clock_ms):
+        attempt.life = max(0, sum(begin <= attempt.clock_ms for begin in begins) - 1)
+        if attempt.committed and attempt.kind == "start":
+            while (attempt.seq, attempt.life) in taken:
+                attempt.life += 1
+            taken.add((attempt.seq, attempt.life))
+
+
+def _begins_from_repeats(starts: list[Attempt]) -> list[int]:
+    """Where lives begin when their first start was not delivered: at the first repeat of a seq."""
+    begins: list[int] = []
+    seen: set[int] = set()
+    for attempt in sorted(starts, key=lambda a: a.clock_ms):
+        if not begins:
+            begins.append(attempt.clock_ms)
+        if attempt.seq in seen:
+            begins.append(attempt.clock_ms)
+            seen = set()
+        seen.add(attempt.seq)
+    return begins if len(begins) > 1 else []
+
+
+def life_count(attempts: Iterable[Attempt]) -> int:
+    """How many lives of the key the trace shows (at least 1)."""
+    return max((attempt.life for attempt in attempts), default=0) + 1

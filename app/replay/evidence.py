@@ -1,0 +1,438 @@
+"""Evidence files: read each as what it claims to be, say what it holds, or say what is wrong.
+
+Nothing here judges an attempt; it only turns bytes into records and keeps count of what arrived.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Final
+
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from app.wire import framing
+from app.wire.migration import CURRENT_STATE_SCHEMA_VERSION, version_of
+from app.wire.records import (
+    ActivationErrorRecord,
+    AgentEnvelope,
+    RecordError,
+    StateSnapshot,
+    ToolIntent,
+    TraceEvent,
+    parse,
+    serialize,
+    unknown_fields,
+)
+
+
+class Role(StrEnum):
+    """What a file is evidence of. `snapshot` and `event` hold one record, the rest framed streams."""
+
+    SNAPSHOT = "snapshot"
+    TRACES = "traces"
+    EVENT = "event"
+    SNAPSHOTS = "snapshots"
+    EVENTS = "events"
+    INTENTS = "intents"
+    OUTPUTS = "outputs"
+    ERRORS = "errors"
+
+
+SINGLE: Final = frozenset({Role.SNAPSHOT, Role.EVENT})
+
+_RECORDS: Final[dict[Role, type[Message] | None]] = {
+    Role.SNAPSHOT: StateSnapshot,
+    Role.SNAPSHOTS: StateSnapshot,
+    Role.TRACES: TraceEvent,
+    Role.EVENT: AgentEnvelope,
+    Role.EVENTS: AgentEnvelope,
+    Role.INTENTS: ToolIntent,
+    Role.OUTPUTS: None,
+    Role.ERRORS: AgentEnvelope,
+}
+
+_EXPECTED: Final[dict[Role, str]] = {
+    Role.SNAPSHOT: "one serialized StateSnapshot",
+    Role.SNAPSHOTS: "a varint-framed stream of StateSnapshot records",
+    Role.TRACES: "a varint-framed stream of TraceEvent records",
+    Role.EVENT: "one serialized AgentEnvelope",
+    Role.EVENTS: "a varint-framed stream of AgentEnvelope records",
+    Role.INTENTS: "a varint-framed stream of ToolIntent records",
+    Role.OUTPUTS: "a varint-framed stream of output bytes",
+    Role.ERRORS: "a varint-framed stream of dead letters (AgentEnvelope around ActivationErrorRecord)",
+}
+
+
+@dataclass(frozen=True)
+class EvidenceFile:
+    """One file as it was handed in: its role, the name to call it by, its bytes."""
+
+    role: Role
+    name: str
+    data: bytes = field(repr=False)
+
+    @cached_property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()
+
+
+@dataclass(frozen=True)
+class FileProblem:
+    """What is wrong with one file, what was expected of it, and what to do."""
+
+    name: str
+    role: str
+    problem: str
+    expected: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.role}): {self.problem}; expected {self.expected}. {self.remedy}"
+
+
+class UnusableFile(ValueError):
+    """One file cannot be used; `problem` says why."""
+
+    def __init__(self, problem: FileProblem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+class UnusableEvidence(ValueError):
+    """The files cannot be used together; one problem per file that is at fault."""
+
+    def __init__(self, problems: Sequence[FileProblem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True)
+class FileSummary:
+    """What one sound file holds. `torn` tells that its last frame is cut."""
+
+    role: Role
+    name: str
+    records: int
+    size: int
+    sha256: str
+    describes: str
+    entity_keys: tuple[bytes, ...] = ()
+    warnings: tuple[str, ...] = ()
+    torn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A state snapshot and the name of the file that held it."""
+
+    record: StateSnapshot
+    name: str
+
+    @property
+    def counter(self) -> int:
+        """The commit counter: the seq that the next start would use."""
+        return self.record.seq
+
+
+@dataclass(slots=True)
+class TraceRecord:
+    """One distinct trace event and how many times it was delivered."""
+
+    event: TraceEvent
+    content: bytes
+    copies: int = 1
+
+
+@dataclass
+class Evidence:
+    """Everything handed in, parsed; equal trace frames are collapsed and counted."""
+
+    files: tuple[EvidenceFile, ...]
+    snapshots: list[Snapshot] = field(default_factory=list)
+    traces: dict[bytes, TraceRecord] = field(default_factory=dict)
+    triggers: list[AgentEnvelope] = field(default_factory=list)
+    events: list[AgentEnvelope] = field(default_factory=list)
+    intents: list[ToolIntent] = field(default_factory=list)
+    outputs: list[bytes] = field(default_factory=list)
+    errors: list[ActivationErrorRecord] = field(default_factory=list)
+    torn: list[FileProblem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def has(self, role: Role) -> bool:
+        return any(file.role is role for file in self.files)
+
+    @property
+    def duplicates(self) -> int:
+        """Trace frames that were equal to an earlier one."""
+        return sum(record.copies - 1 for record in self.traces.values())
+
+
+def load(files: Sequence[EvidenceFile]) -> Evidence:
+    """Parse all files; raises UnusableEvidence naming every file that cannot be used."""
+    evidence = Evidence(tuple(files))
+    problems = []
+    for file in files:
+        try:
+            _add(evidence, file)
+        except UnusableFile as error:
+            problems.append(error.problem)
+    if problems:
+        raise UnusableEvidence(problems)
+    return evidence
+
+
+def _add(evidence: Evidence, file: EvidenceFile) -> None:
+    payloads = _payloads(file)
+    if payloads.torn is not None:
+        evidence.torn.append(_torn(file, payloads.torn))
+    match file.role:
+        case Role.TRACES:
+            _add_traces(evidence, file, payloads.payloads)
+        case Role.OUTPUTS:
+            evidence.outputs.extend(payloads.payloads)
+        case Role.SNAPSHOT | Role.SNAPSHOTS:
+            for snapshot in _records(file, payloads.payloads):
+                _refuse_newer(file, snapshot)
+                evidence.snapshots.append(Snapshot(snapshot, file.name))
+        case Role.EVENT:
+            evidence.triggers.extend(_records(file, payloads.payloads))
+        case Role.EVENTS:
+            evidence.events.extend(_records(file, payloads.payloads))
+        case Role.INTENTS:
+            evidence.intents.extend(_records(file, payloads.payloads))
+        case Role.ERRORS:
+            evidence.errors.extend(_dead_letters(file, payloads.payloads))
+
+
+def _payloads(file: EvidenceFile) -> framing.Frames:
+    if file.role in SINGLE:
+        if not file.data:
+            raise _empty(file)
+        return framing.Frames([file.data])
+    try:
+        return framing.read_frames(file.data)
+    except framing.FramingError as error:
+        raise _unusable(file, str(error), _other_kind(file)) from error
+
+
+def _add_traces(evidence: Evidence, file: EvidenceFile, payloads: list[bytes]) -> None:
+    traces = evidence.traces
+    for event in _records(file, payloads):
+        content = serialize(event)
+        known = traces.get(content)
+        if known is None:
+            traces[content] = TraceRecord(event, content)
+        else:
+            known.copies += 1
+
+
+def _records(file: EvidenceFile, payloads: Iterable[bytes]) -> Iterator[Any]:
+    record_type = _RECORDS[file.role]
+    assert record_type is not None, "outputs hold no records"
+    for index, payload in enumerate(payloads):
+        try:
+            record = parse(record_type, payload)
+        except RecordError as error:
+            where = "" if file.role in SINGLE else f"frame {index}: "
+            raise _unusable(file, f"{where}{error}", _other_kind(file)) from error
+        misfit = _misfit(record)
+        if misfit is not None:
+            where = "" if file.role in SINGLE else f"frame {index} is "
+            error = RecordError(record_type.DESCRIPTOR.name, misfit)
+            raise _unusable(file, f"{where}{error}", _other_kind(file))
+        yield record
+
+
+def _dead_letters(file: EvidenceFile, payloads: list[bytes]) -> Iterator[ActivationErrorRecord]:
+    for index, envelope in enumerate(_records(file, payloads)):
+        try:
+            yield parse(ActivationErrorRecord, envelope.external_event)
+        except RecordError as error:
+            raise _unusable(file, f"frame {index}: {error}", _other_kind(file)) from error
+
+
+def _misfit(record: Message) -> str | None:
+    """A field that this record type has, written with another wire type: it is another record."""
+    unknown = UnknownFieldSet(record)  # type: ignore[no-untyped-call]
+    if not len(unknown):
+        return None
+    known = type(record).DESCRIPTOR.fields_by_number
+    for item in unknown:
+        if item.field_number in known:
+            name = known[item.field_number].name
+            return f"field {item.field_number} does not have the type of `{name}`"
+    return None
+
+
+def _refuse_newer(file: EvidenceFile, snapshot: StateSnapshot) -> None:
+    blobs: list[tuple[str, Any]] = [("snapshot", snapshot)]
+    blobs += [
+        (name, getattr(snapshot, name))
+        for name in ("memory", "llm_cache", "continuation")
+        if snapshot.HasField(name)  # type: ignore[arg-type]
+    ]
+    for name, blob in blobs:
+        version = version_of(blob)
+        if version > CURRENT_STATE_SCHEMA_VERSION:
+            raise _unusable(
+                file,
+                f"its {name} has state schema version {version}, this installation reads up to"
+                f" {CURRENT_STATE_SCHEMA_VERSION}",
+                "Upgrade Hindcast to a release that reads that version.",
+            )
+
+
+def _unusable(file: EvidenceFile, problem: str, remedy: str) -> UnusableFile:
+    return UnusableFile(
+        FileProblem(file.name, str(file.role), problem, _EXPECTED[file.role], remedy)
+    )
+
+
+def _empty(file: EvidenceFile) -> UnusableFile:
+    return _unusable(file, "the file is empty", "Dump it again; nothing was written to it.")
+
+
+def _torn(file: EvidenceFile, torn: framing.TornFrame) -> FileProblem:
+    return FileProblem(
+        file.name,
+        str(file.role),
+        str(torn),
+        _EXPECTED[file.role],
+        "Dump the stream again; the frames before the cut are kept.",
+    )
+
+
+def _other_kind(file: EvidenceFile) -> str:
+    """Advice for bytes that do not fit their role: name the role that they do fit."""
+    found = sniff(file.data)
+    if found is None or found is file.role:
+        return "Check that the file was dumped whole, in binary, with nothing added."
+    return f"It reads as {_EXPECTED[found]}: hand it in as `{found}`."
+
+
+def sniff(data: bytes) -> Role | None:
+    """Guess what bytes are from how well they parse; None when nothing fits."""
+    if not data:
+        return None
+    for role in (Role.SNAPSHOT, Role.EVENT):
+        if _fits(role, data):
+            return role
+    try:
+        frames = framing.read_frames(data)
+    except framing.FramingError:
+        return None
+    if not frames.payloads:
+        return None
+    for role in (Role.TRACES, Role.INTENTS, Role.SNAPSHOTS, Role.EVENTS):
+        if all(_fits(role, payload) for payload in frames.payloads[:20]):
+            return role
+    return None
+
+
+def _fits(role: Role, data: bytes) -> bool:
+    record_type = _RECORDS[role]
+    assert record_type is not None
+    try:
+        record: Any = parse(record_type, data)
+    except RecordError:
+        return False
+    if len(UnknownFieldSet(record)):  # type: ignore[no-untyped-call]
+        return False
+    if role is Role.TRACES:
+        return len(record.trace_id) == 16 and len(record.span_id) == 8
+    if role is Role.INTENTS:
+        return len(record.intent_id) == 36
+    if role in (Role.SNAPSHOT, Role.SNAPSHOTS):
+        return record.state_schema_version > 0
+    return record.WhichOneof("payload") is not None
+
+
+def check_file(file: EvidenceFile) -> FileSummary:
+    """Read one file by itself and say what it holds; raises UnusableFile.
+
+    An activation need not have emitted anything, so empty intents, outputs and errors are sound.
+    """
+    if not file.data and file.role not in (Role.OUTPUTS, Role.INTENTS, Role.ERRORS):
+        raise _empty(file)
+    try:
+        evidence = load([file])
+    except UnusableEvidence as error:
+        raise UnusableFile(error.problems[0]) from error
+    count, text, keys, warnings = _describe(evidence, file.role)
+    return FileSummary(
+        role=file.role,
+        name=file.name,
+        records=count,
+        size=len(file.data),
+        sha256=file.sha256,
+        describes=text,
+        entity_keys=tuple(sorted(keys)),
+        warnings=(*warnings, *(problem.problem for problem in evidence.torn)),
+        torn=bool(evidence.torn),
+    )
+
+
+def _describe(evidence: Evidence, role: Role) -> tuple[int, str, set[bytes], list[str]]:
+    match role:
+        case Role.SNAPSHOT | Role.SNAPSHOTS:
+            records = [snapshot.record for snapshot in evidence.snapshots]
+            text = "; ".join(_snapshot_text(record) for record in records[:3])
+            return len(records), text, {r.entity_key for r in records}, _unknown(records)
+        case Role.TRACES:
+            traces = [record.event for record in evidence.traces.values()]
+            keys = {event.entity_key for event in traces}
+            seqs = {(event.entity_key, event.seq) for event in traces}
+            text = f"{_count(len(traces), 'event')} of {_count(len(keys), 'key')}, {_count(len(seqs), 'seq')}"
+            if evidence.duplicates:
+                text += f", {_count(evidence.duplicates, 'duplicate delivery', 'duplicate deliveries')} collapsed"
+            return len(traces), text, keys, _unknown(traces)
+        case Role.EVENT | Role.EVENTS:
+            envelopes = evidence.triggers + evidence.events
+            kinds = sorted({_payload_kind(envelope) for envelope in envelopes})
+            text = f"{_count(len(envelopes), 'envelope')}: {', '.join(kinds) or 'none'}"
+            return len(envelopes), text, {e.entity_key for e in envelopes}, _unknown(envelopes)
+        case Role.INTENTS:
+            keys = {intent.entity_key for intent in evidence.intents}
+            text = f"{_count(len(evidence.intents), 'intent')} of {_count(len(keys), 'key')}"
+            return len(evidence.intents), text, keys, _unknown(evidence.intents)
+        case Role.OUTPUTS:
+            return len(evidence.outputs), _count(len(evidence.outputs), "output"), set(), []
+        case Role.ERRORS:
+            text = _count(len(evidence.errors), "dead letter")
+            return len(evidence.errors), text, {e.entity_key for e in evidence.errors}, []
+
+
+def _snapshot_text(snapshot: StateSnapshot) -> str:
+    parts = [
+        f"counter {snapshot.seq}",
+        f"memory {_count(len(snapshot.memory.entries), 'key')}",
+        _count(len(snapshot.llm_cache.entries), "cached response"),
+        "suspended" if snapshot.HasField("continuation") else "not suspended",
+    ]
+    if snapshot.request_id:
+        parts.append(f"request {snapshot.request_id}")
+    return ", ".join(parts)
+
+
+def _payload_kind(envelope: AgentEnvelope) -> str:
+    return {
+        "external_event": "external event",
+        "tool_result": "tool result",
+        "approval": "approval",
+        "export_request": "export request",
+        None: "no payload",
+    }[envelope.WhichOneof("payload")]
+
+
+def _unknown(records: Sequence[Message]) -> list[str]:
+    names = sorted({name for record in records for name in unknown_fields(record)})
+    return [f"fields this version does not know: {', '.join(names)}"] if names else []
+
+
+def _count(number: int, noun: str, plural: str | None = None) -> str:
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
