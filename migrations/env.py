@@ -1,0 +1,20 @@
+"""How Alembic reaches the database: over the connection that `app.incidents.schema` hands it, and no other way."""
+
+from alembic import context
+
+from app.incidents.models import Base
+
+connection = context.config.attributes.get("connection")
+if connection is None:
+    raise RuntimeError("run migrations with `hindcast migrate`; it knows the database and the roles")
+
+context.configure(
+    connection=connection,
+    target_metadata=Base.metadata,
+    transaction_per_migration=True,
+    include_name=lambda name, kind, _: (
+        not (kind == "table" and name in ("queue_schema",)) and not (name or "").startswith("procrastinate")
+    ),
+)
+with context.begin_transaction():
+    context.run_migrations()
