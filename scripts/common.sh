@@ -6,7 +6,9 @@ VENV=.venv
 CACHE=.cache
 mkdir -p "$CACHE"
 
-say() { printf '\033[2m==>\033[0m %s\n' "$*"; }
+say() {
+    if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then printf '\033[2m==>\033[0m %s\n' "$*"; else printf '==> %s\n' "$*"; fi
+}
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 # True where a system package can be installed without asking anyone.
