@@ -163,7 +163,7 @@ class ServedAnswer(_message.Message):
     def __init__(self, cache_key: _Optional[str] = ..., from_cache: bool = ..., step_index: _Optional[int] = ..., model: _Optional[str] = ..., response_digest: _Optional[bytes] = ...) -> None: ...
 
 class RerunResult(_message.Message):
-    __slots__ = ("outcome", "events", "intents", "outputs", "output_problem", "memory", "cache", "continuation", "dead_letter", "miss", "reads", "tools", "served", "provider_calls", "refusal", "driver", "driver_version", "longterm_read", "error_type", "error_detail", "printed", "staged", "refusals")
+    __slots__ = ("outcome", "events", "intents", "outputs", "output_problem", "memory", "cache", "continuation", "dead_letter", "miss", "reads", "tools", "served", "provider_calls", "refusal", "driver", "driver_version", "longterm_read", "error_type", "error_detail", "printed", "staged", "overwritten", "refusals")
     class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OUTCOME_UNSPECIFIED: _ClassVar[RerunResult.Outcome]
@@ -173,6 +173,7 @@ class RerunResult(_message.Message):
         TIMED_OUT: _ClassVar[RerunResult.Outcome]
         CACHE_MISS: _ClassVar[RerunResult.Outcome]
         REFUSED: _ClassVar[RerunResult.Outcome]
+        UNMIGRATABLE: _ClassVar[RerunResult.Outcome]
     OUTCOME_UNSPECIFIED: RerunResult.Outcome
     COMPLETED: RerunResult.Outcome
     SUSPENDED: RerunResult.Outcome
@@ -180,6 +181,7 @@ class RerunResult(_message.Message):
     TIMED_OUT: RerunResult.Outcome
     CACHE_MISS: RerunResult.Outcome
     REFUSED: RerunResult.Outcome
+    UNMIGRATABLE: RerunResult.Outcome
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     INTENTS_FIELD_NUMBER: _ClassVar[int]
@@ -202,6 +204,7 @@ class RerunResult(_message.Message):
     ERROR_DETAIL_FIELD_NUMBER: _ClassVar[int]
     PRINTED_FIELD_NUMBER: _ClassVar[int]
     STAGED_FIELD_NUMBER: _ClassVar[int]
+    OVERWRITTEN_FIELD_NUMBER: _ClassVar[int]
     REFUSALS_FIELD_NUMBER: _ClassVar[int]
     outcome: RerunResult.Outcome
     events: _containers.RepeatedCompositeFieldContainer[_records_pb2.TraceEvent]
@@ -225,5 +228,6 @@ class RerunResult(_message.Message):
     error_detail: str
     printed: str
     staged: _containers.RepeatedCompositeFieldContainer[_records_pb2.TraceEvent]
+    overwritten: _containers.RepeatedScalarFieldContainer[str]
     refusals: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, outcome: _Optional[_Union[RerunResult.Outcome, str]] = ..., events: _Optional[_Iterable[_Union[_records_pb2.TraceEvent, _Mapping]]] = ..., intents: _Optional[_Iterable[_Union[_records_pb2.ToolIntent, _Mapping]]] = ..., outputs: _Optional[_Iterable[bytes]] = ..., output_problem: _Optional[str] = ..., memory: _Optional[_Union[_records_pb2.MemoryBlob, _Mapping]] = ..., cache: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., continuation: _Optional[_Union[_records_pb2.Continuation, _Mapping]] = ..., dead_letter: _Optional[_Union[_records_pb2.ActivationErrorRecord, _Mapping]] = ..., miss: _Optional[_Union[CacheMiss, _Mapping]] = ..., reads: _Optional[_Iterable[_Union[MemoryRead, _Mapping]]] = ..., tools: _Optional[_Iterable[_Union[ToolRun, _Mapping]]] = ..., served: _Optional[_Iterable[_Union[ServedAnswer, _Mapping]]] = ..., provider_calls: _Optional[int] = ..., refusal: _Optional[str] = ..., driver: _Optional[str] = ..., driver_version: _Optional[str] = ..., longterm_read: bool = ..., error_type: _Optional[str] = ..., error_detail: _Optional[str] = ..., printed: _Optional[str] = ..., staged: _Optional[_Iterable[_Union[_records_pb2.TraceEvent, _Mapping]]] = ..., refusals: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, outcome: _Optional[_Union[RerunResult.Outcome, str]] = ..., events: _Optional[_Iterable[_Union[_records_pb2.TraceEvent, _Mapping]]] = ..., intents: _Optional[_Iterable[_Union[_records_pb2.ToolIntent, _Mapping]]] = ..., outputs: _Optional[_Iterable[bytes]] = ..., output_problem: _Optional[str] = ..., memory: _Optional[_Union[_records_pb2.MemoryBlob, _Mapping]] = ..., cache: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., continuation: _Optional[_Union[_records_pb2.Continuation, _Mapping]] = ..., dead_letter: _Optional[_Union[_records_pb2.ActivationErrorRecord, _Mapping]] = ..., miss: _Optional[_Union[CacheMiss, _Mapping]] = ..., reads: _Optional[_Iterable[_Union[MemoryRead, _Mapping]]] = ..., tools: _Optional[_Iterable[_Union[ToolRun, _Mapping]]] = ..., served: _Optional[_Iterable[_Union[ServedAnswer, _Mapping]]] = ..., provider_calls: _Optional[int] = ..., refusal: _Optional[str] = ..., driver: _Optional[str] = ..., driver_version: _Optional[str] = ..., longterm_read: bool = ..., error_type: _Optional[str] = ..., error_detail: _Optional[str] = ..., printed: _Optional[str] = ..., staged: _Optional[_Iterable[_Union[_records_pb2.TraceEvent, _Mapping]]] = ..., overwritten: _Optional[_Iterable[str]] = ..., refusals: _Optional[_Iterable[str]] = ...) -> None: ...

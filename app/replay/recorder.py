@@ -1,0 +1,194 @@
+"""Watch one re-run: what it asked, what it was served, which memory it read, which tools it ran."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import socket
+from collections.abc import Mapping
+from typing import Any, Final
+
+from app.replay import refusals
+from app.replay.rerun_pb2 import (
+    CacheMiss,
+    MemoryRead,
+    RerunRequest,
+    RerunResult,
+    ToolRun,
+)
+from app.runtime.model.client import LlmResponse
+from app.runtime.probe import Answer, Probe
+from app.wire import identity
+
+TOOL_LIMIT: Final = 10_000
+
+_OPERATIONS: Final[dict[str, MemoryRead.Operation]] = {
+    "get": MemoryRead.GET,
+    "ring": MemoryRead.RING,
+    "keys": MemoryRead.KEYS,
+    "entry_size": MemoryRead.ENTRY_SIZE,
+    "size_bytes": MemoryRead.SIZE_BYTES,
+}
+
+_MISS_REASONS: Final[dict[str, CacheMiss.Reason]] = {
+    "digest_only": CacheMiss.DIGEST_ONLY,
+    "expired": CacheMiss.EXPIRED,
+}
+
+_CONFINED_ERRNOS: Final = frozenset(
+    {errno.EPERM, errno.EACCES, errno.ENETUNREACH, errno.ENETDOWN, errno.EROFS}
+)
+
+
+class Tripwire:
+    """The provider's side of a re-run: recorded answers, and the wire that a missing one trips.
+
+    A tripped request is never answered, not even with an error, so agent code cannot swallow it.
+    """
+
+    def __init__(self, request: RerunRequest, tripped: asyncio.Future[None]) -> None:
+        self._key = request.entity_key
+        self._seq = request.seq
+        self._answers = {
+            entry.cache_key: entry.response
+            for entry in request.provider_answers.entries
+            if not entry.digest_only
+        }
+        self._tripped = tripped
+        self.missed: str | None = None
+        self.calls = 0
+
+    async def complete(self, request: Any) -> LlmResponse:
+        material = identity.request_material(
+            entity_key=self._key,
+            seq=self._seq,
+            model=request.model_id,
+            messages=request.messages,
+            tools=request.tools_schema,
+            params=request.sampling_params,
+        )
+        key = identity.cache_key(material)
+        recorded = self._answers.get(key)
+        if recorded is not None:
+            return LlmResponse(recorded)
+        self.calls += 1
+        if self.missed is None:
+            self.missed = material
+        if not self._tripped.done():
+            self._tripped.set_result(None)
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("a tripped request is never answered")
+
+
+class Recorder(Probe):
+    """Writes what it sees into a RerunResult."""
+
+    def __init__(self, request: RerunRequest, result: RerunResult) -> None:
+        self._result = result
+        self._supplied = {
+            (answer.tool, answer.args_json): answer.value_json for answer in request.tool_answers
+        }
+        self._own: set[str] = set()
+        self._seen: set[tuple[str, str]] = set()
+        self._unusable: dict[str, str] = {}
+        self._models: dict[str, str] = {}
+        self._refused = 0
+
+    def memory_read(self, operation: str, key: str, value: object) -> None:
+        if (operation, key) in self._seen:
+            return
+        self._seen.add((operation, key))
+        self._result.reads.append(
+            MemoryRead(
+                operation=_OPERATIONS[operation],
+                key=key,
+                present=value is not None and value != (),
+                own_write=key in self._own,
+            )
+        )
+
+    def memory_write(
+        self, operation: str, key: str, before: bytes | None, after: bytes | None
+    ) -> None:
+        # An append keeps what was there, so the value stays the earlier one's in part.
+        if operation in ("set", "delete") and key not in self._own:
+            self._own.add(key)
+            self._result.overwritten.append(key)
+
+    def model_request(
+        self, request: Any, cache_key: str, material: str, step_index: int
+    ) -> None:
+        self._models[cache_key] = str(request.model_id)
+
+    def model_answer(
+        self, cache_key: str, response: bytes, from_cache: bool, step_index: int
+    ) -> None:
+        self._result.served.add(
+            cache_key=cache_key,
+            from_cache=from_cache,
+            step_index=step_index,
+            model=self._models.get(cache_key, ""),
+        )
+
+    def cache_unusable(self, cache_key: str, reason: str) -> None:
+        self._unusable[cache_key] = reason
+
+    def miss_reason(self, cache_key: str) -> CacheMiss.Reason:
+        return _MISS_REASONS.get(self._unusable.get(cache_key, ""), CacheMiss.NOT_CACHED)
+
+    def tool_answer(self, name: str, arguments: Mapping[str, object]) -> Answer | None:
+        self._refused = len(refusals.noted())
+        value = self._supplied.get((name, _arguments(arguments)))
+        return None if value is None else Answer(json.loads(value))
+
+    def tool_done(
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        value: object,
+        error: BaseException | None,
+        refused: bool,
+        supplied: bool,
+        step_index: int,
+    ) -> None:
+        if len(self._result.tools) >= TOOL_LIMIT:
+            return
+        outcome = ToolRun.EXECUTED
+        if refused:
+            outcome = ToolRun.REFUSED
+        elif supplied:
+            outcome = ToolRun.SUPPLIED
+        elif error is not None:
+            kept = len(refusals.noted()) > self._refused or _confined(error)
+            outcome = ToolRun.CONFINED if kept else ToolRun.FAILED
+        self._result.tools.add(
+            tool=name,
+            args_json=_arguments(arguments),
+            outcome=outcome,
+            detail="" if error is None else f"{type(error).__name__}: {error}"[:500],
+            step_index=step_index,
+        )
+
+    def longterm_read(self, operation: str, key: str) -> None:
+        self._result.longterm_read = True
+
+
+def _arguments(arguments: Mapping[str, object]) -> str:
+    try:
+        return identity.canonical_json(dict(arguments))
+    except (TypeError, ValueError):
+        return repr(dict(arguments))[:2000]
+
+
+def _confined(error: BaseException | None) -> bool:
+    """Whether an error, or what caused it, is how the sandbox says no."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, socket.gaierror):
+            return True
+        if isinstance(error, OSError) and error.errno in _CONFINED_ERRNOS:
+            return True
+        error = error.__cause__ or error.__context__
+    return False

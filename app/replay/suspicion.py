@@ -1,0 +1,199 @@
+"""Which memory reads of a re-run cannot be trusted, and whether anything unseen hangs on them.
+
+A state that is not the exact pre-image may show a value that was written later, or miss one that was
+deleted since. A difference after such a read proves nothing; no difference proves nothing either,
+as long as the value can reach something that was not compared. So the value is varied and run again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app.replay.images import Fit, State
+from app.replay.rerun_pb2 import MemoryRead, RerunResult
+from app.wire.records import MemoryBlob
+
+_SCALAR: Final = b"\x00"
+_RING: Final = b"\x01"
+VARIED_KEY: Final = "hindcast.varied"
+
+_WHOLE: Final = frozenset({MemoryRead.KEYS, MemoryRead.SIZE_BYTES, MemoryRead.ENTRY_SIZE})
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """One read that may have seen another value than the original attempt did."""
+
+    operation: str
+    key: str
+    why: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.operation}({self.key!r})" if self.key else f"{self.operation}()"
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Clocks of the activations at lower counters of the target's life, and of all the others."""
+
+    lower: frozenset[int]
+    other: frozenset[int]
+
+
+def suspects(reads: Iterable[MemoryRead], state: State, clocks: Clocks) -> list[Suspect]:
+    """The reads of a re-run that its state cannot vouch for; none when the state is exact."""
+    if state.fit.exact:
+        return []
+    blob = state.memory or MemoryBlob()
+    stamps = {entry.key: entry.last_access_ms for entry in blob.entries}
+    found = []
+    for read in reads:
+        why = None if read.own_write else _why(read, state, stamps, clocks)
+        if why is not None:
+            operation = MemoryRead.Operation.Name(read.operation).lower()
+            found.append(Suspect(operation, read.key, why))
+    return found
+
+
+def _why(read: MemoryRead, state: State, stamps: dict[str, int], clocks: Clocks) -> str | None:
+    if read.operation in _WHOLE:
+        return "it depends on every key, and some may have been written or deleted since"
+    if not read.present:
+        return "the key is absent, and may have been deleted since"
+    if state.fit is Fit.BEFORE:
+        return "the key may have been written between this snapshot and the attempt"
+    stamp = stamps.get(read.key)
+    if stamp in clocks.lower and stamp not in clocks.other:
+        return None
+    return "the key was written or read at or after the attempt; its earlier value is not captured"
+
+
+def variants(suspect: Suspect, memory: MemoryBlob) -> Iterator[MemoryBlob]:
+    """Memory images in which the suspect value is another one."""
+    if not suspect.key or suspect.operation in ("keys", "size_bytes"):
+        yield with_value(memory, VARIED_KEY, _SCALAR + b"1")
+        return
+    current = next((e.value for e in memory.entries if e.key == suspect.key), None)
+    if suspect.operation == "ring":
+        values = _ring_variants(current)
+    else:
+        values = (_SCALAR + value for value in scalar_variants(current[1:] if current else None))
+    for value in values:
+        yield with_value(memory, suspect.key, value)
+    if current is not None:
+        yield with_value(memory, suspect.key, None)
+
+
+def scalar_variants(value: bytes | None) -> Iterator[bytes]:
+    """Other values of the same kind: numbers stay numbers, JSON stays JSON, text stays text."""
+    if value is None:
+        yield from (b"1", b"true", b"hindcast", b"{}")
+        return
+    text = value.decode("utf-8", "replace")
+    for number in (int, float):
+        try:
+            parsed = number(text)
+        except (ValueError, OverflowError):
+            continue
+        yield from (str(parsed + 1).encode(), str(parsed - 1).encode(), str(parsed * 2 + 7).encode())
+        return
+    structured = _json_variant(text)
+    if structured is not None:
+        yield structured
+    yield value + b"~"
+    yield b"~" + value
+    yield bytes(reversed(value))
+
+
+def _json_variant(text: str) -> bytes | None:
+    """The same JSON structure with every leaf changed."""
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return json.dumps(_varied(parsed)).encode() if isinstance(parsed, (dict, list)) else None
+
+
+def _varied(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _varied(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_varied(item) for item in value]
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return value + 1
+    return f"{value}~"
+
+
+def _ring_variants(current: bytes | None) -> Iterator[bytes]:
+    items = list(_ring_items(current[1:])) if current else []
+    yield _RING + b"".join(_framed(item) for item in [*items, b"hindcast"])
+    if items:
+        varied = next(iter(scalar_variants(items[-1])))
+        yield _RING + b"".join(_framed(item) for item in [*items[:-1], varied])
+        yield _RING + b"".join(_framed(item) for item in items[:-1])
+
+
+def _ring_items(body: bytes) -> Iterator[bytes]:
+    offset = 0
+    while offset + 4 <= len(body):
+        length = int.from_bytes(body[offset : offset + 4], "big")
+        yield body[offset + 4 : offset + 4 + length]
+        offset += 4 + length
+
+
+def _framed(item: bytes) -> bytes:
+    return len(item).to_bytes(4, "big") + item
+
+
+def with_value(memory: MemoryBlob, key: str, value: bytes | None) -> MemoryBlob:
+    """A copy of a memory image with one entry replaced, added, or (None) removed."""
+    varied = MemoryBlob(state_schema_version=memory.state_schema_version)
+    replaced = False
+    for entry in memory.entries:
+        if entry.key != key:
+            varied.entries.append(entry)
+        elif value is not None:
+            varied.entries.add(key=key, value=value, last_access_ms=entry.last_access_ms)
+            replaced = True
+    if value is not None and not replaced:
+        varied.entries.add(key=key, value=value, last_access_ms=0)
+    varied.total_value_bytes = sum(len(entry.value) for entry in varied.entries)
+    return varied
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """What a run produced that could not be compared, by name."""
+
+    values: dict[str, bytes]
+
+    def moved(self, other: Unseen) -> list[str]:
+        """Names whose value another run changes; what it lacks altogether shows in its trace."""
+        return [
+            name
+            for name, value in self.values.items()
+            if name in other.values and other.values[name] != value
+        ]
+
+
+def unseen(result: RerunResult, names: Sequence[str]) -> Unseen:
+    """The named uncompared products of a run: `args:<intent id>`, output, continuation, detail."""
+    values: dict[str, bytes] = {}
+    args = {f"args:{intent.intent_id}": intent.args_json.encode() for intent in result.intents}
+    for name in names:
+        if name.startswith("args:"):
+            if name in args:
+                values[name] = args[name]
+        elif name == "output":
+            values[name] = b"\x00".join(result.outputs)
+        elif name == "continuation":
+            values[name] = result.continuation.snapshot
+        elif name == "detail":
+            values[name] = result.dead_letter.detail.encode()
+    return Unseen(values)
