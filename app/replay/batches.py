@@ -28,7 +28,7 @@ def members_of(evidence: Evidence, target: Target, attempt: Attempt) -> list[Age
     ]
     distinct = {b"".join(e.SerializeToString(deterministic=True) for e in w): w for w in windows}
     if len(distinct) > 1:
-        taken = _by_flushes(arrived, target.all_attempts, attempt)
+        taken = flush_of(arrived, target.all_attempts, attempt)
         distinct = {k: w for k, w in distinct.items() if w == taken} or distinct
     if len(distinct) == 1:
         return next(iter(distinct.values()))
@@ -53,15 +53,18 @@ def _fits(window: Sequence[AgentEnvelope], trigger: AgentEnvelope, clock_ms: int
     return trigger in window and max(e.event_time_ms for e in window) == clock_ms
 
 
-def _by_flushes(
-    arrived: Sequence[AgentEnvelope], attempts: Sequence[Attempt], target: Attempt
+def flush_of(
+    envelopes: Sequence[AgentEnvelope], attempts: Sequence[Attempt], target: Attempt
 ) -> list[AgentEnvelope]:
-    """The window that is left when every earlier flush of the life took its share."""
+    """What a flush took when every earlier one of its life took its share; empty if it does not fit."""
+    arrived = [e for e in envelopes if kind_of(e) == START]
     at = 0
     flushes = [a for a in attempts if a.life == target.life and a.committed and a.kind == START]
     for flush in sorted(flushes, key=lambda a: a.seq):
         size = flush.batch_size or 1
         if flush is target:
-            return list(arrived[at : at + size])
+            taken = list(arrived[at : at + size])
+            fits = len(taken) == size and max(e.event_time_ms for e in taken) == target.clock_ms
+            return taken if fits else []
         at += size
     return []

@@ -7,7 +7,7 @@ SUSPENDED and END. Ties are ordered by content, so delivery order never matters.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -59,28 +59,42 @@ def type_name(number: int) -> str:
     return _NAMES.get(number, f"event type {number}")
 
 
-def ordered(events: Iterable[TraceEvent], entity_key: bytes, seq: int) -> list[Event]:
-    """Neutral events of one attempt in canonical order; equal ones collapse to one."""
+def ordered(
+    events: Iterable[TraceEvent],
+    entity_key: bytes,
+    seq: int,
+    payload: Callable[[TraceEvent], Mapping[str, str]],
+) -> list[Event]:
+    """Neutral events of one attempt in canonical order; equal ones collapse to one.
+
+    `payload` gives what is known of an event beside the trace.
+    """
     distinct: dict[bytes, TraceEvent] = {}
     for event in events:
-        distinct.setdefault(_content(event), event)
+        distinct.setdefault(content(event), event)
     tools = sum(event.event_type == Type.TOOL_CALL for event in distinct.values())
     spans = {identity.span_id(entity_key, seq, "TOOL_CALL", i): i for i in range(tools)}
     keyed = sorted(
-        ((_position(event, spans), content, event) for content, event in distinct.items()),
+        ((_position(event, spans), key, event) for key, event in distinct.items()),
         key=lambda item: item[:2],
     )
-    return [neutral(event) for _, _, event in keyed]
+    return [neutral(event, payload(event)) for _, _, event in keyed]
 
 
-def _content(event: TraceEvent) -> bytes:
-    """Bytes that two equal events share: normalised attributes count by their presence alone."""
-    attributes = event.attributes
-    present = [name for name in NORMALISED if name in attributes]
-    if not present:
+def content(event: TraceEvent) -> bytes:
+    """Bytes that two equal events share.
+
+    Normalised attributes count by their presence alone, and fields that this schema does not know
+    do not count: another exporter of the same event may not have written them.
+    """
+    present = [name for name in NORMALISED if name in event.attributes]
+    unknown = len(UnknownFieldSet(event))  # type: ignore[no-untyped-call]
+    if not present and not unknown:
         return serialize(event)
     copy = TraceEvent()
     copy.CopyFrom(event)
+    if unknown:
+        copy.DiscardUnknownFields()
     for name in present:
         copy.attributes[name] = ""
     return serialize(copy)

@@ -133,7 +133,7 @@ def _settings(code: LoadedCode) -> ActivationSettings:
         raise BadCode(f"--config: {error}") from error
     values = {name: getattr(config, name) for name in _SETTINGS}
     if config.longterm_memory is not None:
-        from app.runtime.stores.memory import InMemoryMemoryStore
+        from app.runtime.stores.base import InMemoryMemoryStore
 
         values["longterm_store"] = InMemoryMemoryStore()
     return ActivationSettings(**values)

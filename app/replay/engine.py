@@ -1,0 +1,246 @@
+"""From evidence files to a report: load, select, plan, re-run, judge.
+
+Never raises for bad evidence or a bad invocation: those are `unusable` verdicts with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from app.replay import answers, missing
+from app.replay.attempts import REASON_TIMEOUT, Attempt, Category, Type
+from app.replay.digests import file_digests
+from app.replay.evidence import (
+    Evidence,
+    EvidenceFile,
+    FileProblem,
+    UnusableEvidence,
+    load,
+)
+from app.replay.forward import Forward
+from app.replay.images import State
+from app.replay.judge import Judge
+from app.replay.mapping import type_name
+from app.replay.plan import Plan, Planner
+from app.replay.rerun_pb2 import AgentCode
+from app.replay.runner import Runner
+from app.replay.select import Target, Unanswerable, intent_of, kind_of, select
+from app.replay.verdict import AttemptRef, Outcome, Reason, Report, Verdict
+from app.wire import identity
+from app.wire.records import AgentEnvelope
+
+_USAGE: Final = "gen_ai.usage.input_tokens"
+_PREFERENCE: Final = (
+    Outcome.REPRODUCED,
+    Outcome.DIVERGED,
+    Outcome.IRREPRODUCIBLE,
+    Outcome.WHAT_IF,
+    Outcome.UNUSABLE,
+)
+
+
+def replay(
+    files: Sequence[EvidenceFile],
+    runner: Runner,
+    code: AgentCode,
+    *,
+    seq: int | None = None,
+    allow_network: bool = False,
+) -> Report:
+    """Replay the activation that the evidence is about; `runner` runs the agent's code."""
+    try:
+        evidence = load(files)
+    except UnusableEvidence as error:
+        return _unusable_files(files, error.problems)
+    try:
+        answers.verify(evidence.snapshots)
+        _refuse_torn(evidence)
+        target = select(evidence, seq)
+        _refuse_other_envelope(evidence, target)
+    except Unanswerable as stop:
+        return Report(_stopped(evidence, stop))
+    return _Replay(evidence, target, Planner(evidence, target, code, allow_network), runner).run()
+
+
+class _Replay:
+    def __init__(
+        self, evidence: Evidence, target: Target, planner: Planner, runner: Runner
+    ) -> None:
+        self.evidence = evidence
+        self.target = target
+        self.planner = planner
+        self.runner = runner
+
+    def run(self) -> Report:
+        if self.target.pending is not None:
+            return self._judged(self.planner.plan_pending(self.target.pending))
+        reports = [self._attempt(attempt) for attempt in self.target.candidates]
+        best = min(
+            reports,
+            key=lambda r: (_PREFERENCE.index(r.verdict.outcome), len(r.verdict.differences)),
+        )
+        if len(reports) == 1:
+            return best
+        note = (
+            f"{len(reports)} attempts share this clock; each was tried, and this is the one that"
+            " fits best"
+        )
+        return replace(best, verdict=replace(best.verdict, notes=(*best.verdict.notes, note)))
+
+    def _attempt(self, attempt: Attempt) -> Report:
+        try:
+            plan = self._plan(attempt)
+        except Unanswerable as stop:
+            ref = _bare_ref(attempt, self.target.kind)
+            return Report(_stopped(self.evidence, stop, ref))
+        return self._judged(plan)
+
+    def _plan(self, attempt: Attempt) -> Plan:
+        kind, intent = self.target.kind, self.target.intent_id
+        _refuse_unanswerable(attempt, self.planner.code)
+        envelopes = self.planner.envelopes_of(attempt, kind)
+        state = self._state(attempt, kind, intent)
+        return self.planner.plan(attempt, kind, envelopes, state, intent)
+
+    def _state(self, attempt: Attempt, kind: str, intent: str) -> State:
+        """The best state to run from: captured, re-run from an earlier one, or the nearest."""
+        counter = self.planner.counter(attempt, kind, intent)
+        captured = self.planner.captured(attempt, kind, counter)
+        if captured is not None:
+            return captured
+        forward = Forward(self.evidence, self.target, self.planner, self.runner)
+        reached = forward.reach(attempt.life, counter)
+        return reached or self.planner.images(attempt.life).nearest(counter)
+
+    def _judged(self, plan: Plan) -> Report:
+        finished = self.runner.run(plan.request)
+        return Judge(self.evidence, self.target, plan, self.runner).judge(finished)
+
+
+def _refuse_unanswerable(attempt: Attempt, code: AgentCode) -> None:
+    """What can be told without a run: hooks left out, newer events, a wall-clock timeout."""
+    if attempt.category is Category.FAILURE and attempt.reason == REASON_TIMEOUT:
+        stop = missing.recorded_timeout()
+        raise Unanswerable(stop.outcome, stop.reason)
+    types = {record.event.event_type for record in attempt.records}
+    newer = sorted(number for number in types if number not in Type.values())
+    if newer:
+        raise Unanswerable(
+            Outcome.UNUSABLE,
+            Reason(
+                "newer_event_type",
+                f"the attempt holds {', '.join(map(type_name, newer))}, which this version does not"
+                " know",
+                "Upgrade Hindcast to a release that knows it.",
+            ),
+        )
+    usage = any(_USAGE in record.event.attributes for record in attempt.records)
+    if usage and not code.decode:
+        raise _left_out("decode", "the recorded model calls carry token usage")
+    if Type.TOOL_CALL in types and not code.registry:
+        raise _left_out("registry", "the recorded attempt called tools")
+
+
+def _left_out(hook: str, because: str) -> Unanswerable:
+    return Unanswerable(
+        Outcome.UNUSABLE,
+        Reason(
+            "hook_missing",
+            f"{because}, so the pipeline had a {hook} hook, and none is given",
+            f"Name it with --{hook} module:attribute, or in the build's configuration.",
+            {"hook": hook},
+        ),
+    )
+
+
+def _refuse_torn(evidence: Evidence) -> None:
+    if evidence.torn:
+        raise Unanswerable(
+            Outcome.UNUSABLE,
+            Reason(
+                "torn_stream",
+                "; ".join(f"{torn.name}: {torn.problem}" for torn in evidence.torn),
+                evidence.torn[0].remedy,
+                {"files": [torn.name for torn in evidence.torn]},
+            ),
+        )
+
+
+def _refuse_other_envelope(evidence: Evidence, target: Target) -> None:
+    """The events stream may show that another envelope ran at this clock."""
+    envelope = target.envelope
+    rivals = [
+        other
+        for other in evidence.events
+        if other.entity_key == envelope.entity_key
+        and other.event_time_ms == envelope.event_time_ms
+        and kind_of(other) == target.kind
+        and intent_of(other) == target.intent_id
+    ]
+    if target.pending is None and rivals and envelope not in rivals:
+        raise Unanswerable(
+            Outcome.UNUSABLE,
+            Reason(
+                "other_envelope",
+                "the events stream holds another envelope of this kind, key and time than the one"
+                f" handed in: {_summary(rivals[0])}",
+                "Hand in the envelope from the events stream.",
+            ),
+        )
+
+
+def _summary(envelope: AgentEnvelope) -> str:
+    return f"{envelope.WhichOneof('payload') or 'no payload'}, {envelope.ByteSize()} bytes"
+
+
+def _unusable_files(files: Sequence[EvidenceFile], problems: Sequence[FileProblem]) -> Report:
+    text = "; ".join(f"{p.name}: {p.problem}" for p in problems)
+    reason = Reason(
+        "unusable_file",
+        text,
+        problems[0].remedy,
+        {
+            "files": [
+                {
+                    "name": p.name,
+                    "role": p.role,
+                    "problem": p.problem,
+                    "expected": p.expected,
+                    "remedy": p.remedy,
+                }
+                for p in problems
+            ]
+        },
+    )
+    digests = {"files": file_digests(Evidence(tuple(files)))}
+    return Report(Verdict(Outcome.UNUSABLE, text, reason=reason, digests=digests))
+
+
+def _stopped(evidence: Evidence, stop: Unanswerable, ref: AttemptRef | None = None) -> Verdict:
+    return Verdict(
+        stop.outcome,
+        _sentence(stop.reason.text),
+        reason=stop.reason,
+        attempt=ref,
+        digests={"files": file_digests(evidence)},
+        notes=tuple(evidence.notes),
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith(".") else ".")
+
+
+def _bare_ref(attempt: Attempt, kind: str) -> AttemptRef:
+    return AttemptRef(
+        entity_key=attempt.entity_key,
+        seq=attempt.seq,
+        kind=kind,
+        clock_ms=attempt.clock_ms,
+        entry_step=attempt.entry_step or 0,
+        trace_id=identity.trace_id(attempt.entity_key, attempt.seq).hex(),
+        status=attempt.status,
+        batch_size=attempt.batch_size,
+    )

@@ -1,0 +1,115 @@
+"""Reach a state by running forward: from an earlier exact one, through every envelope between.
+
+The result is exact only while each step comes out as it was recorded; a step that does not (the
+agent was upgraded in between, an envelope is gone) ends the attempt, and nothing of it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from app.replay.attempts import Attempt
+from app.replay.batches import flush_of
+from app.replay.evidence import Evidence
+from app.replay.images import Fit, State
+from app.replay.plan import Planner
+from app.replay.rerun_pb2 import RerunResult
+from app.replay.runner import FINISHED, Runner
+from app.replay.select import Target, Unanswerable, intent_of, kind_of
+from app.replay.timeline import committed, compare_run
+from app.wire.records import AgentEnvelope, serialize
+
+
+class Forward:
+    """Runs a key's life forward inside one set of evidence."""
+
+    def __init__(
+        self, evidence: Evidence, target: Target, planner: Planner, runner: Runner
+    ) -> None:
+        self.evidence = evidence
+        self.target = target
+        self.planner = planner
+        self.runner = runner
+
+    def reach(self, life: int, counter: int) -> State | None:
+        """The state at a counter, or None when it cannot be reached exactly."""
+        steps = {
+            self.planner.counter(a, a.kind): a
+            for a in self.target.all_attempts
+            if a.life == life and a.committed
+        }
+        base = self._base(life, counter, steps)
+        if base is None:
+            return None
+        state = base
+        for at in range(base.counter, counter):
+            reached = self._step(steps[at], state, at + 1)
+            if reached is None:
+                return None
+            state = reached
+        return state
+
+    def _base(self, life: int, counter: int, steps: dict[int, Attempt]) -> State | None:
+        """The nearest earlier exact state from which every step is traced."""
+        images = self.planner.images(life)
+        for at in range(counter - 1, -1, -1):
+            if at not in steps:
+                return None
+            state = images.exact(at, first_start=at == 0)
+            if state is not None:
+                return state
+        return None
+
+    def _step(self, attempt: Attempt, state: State, counter: int) -> State | None:
+        for envelopes in self._envelopes(attempt):
+            result = self._run(attempt, state, envelopes)
+            if result is not None:
+                return State(
+                    Fit.FORWARD,
+                    counter,
+                    result.memory,
+                    result.cache,
+                    result.continuation if result.HasField("continuation") else None,
+                    source=f"re-run from {_origin(state)}",
+                )
+        return None
+
+    def _run(
+        self, attempt: Attempt, state: State, envelopes: list[AgentEnvelope]
+    ) -> RerunResult | None:
+        """The result of one step when it came out exactly as recorded, else None."""
+        try:
+            plan = self.planner.plan(
+                attempt, attempt.kind, envelopes, state, intent_of(envelopes[0])
+            )
+        except Unanswerable:
+            return None
+        finished = self.runner.run(plan.request)
+        result = finished.result
+        if finished.ending != FINISHED or result is None or not committed(result):
+            return None
+        if result.longterm_read or result.refusals or compare_run(plan, result).differs:
+            return None
+        return result
+
+    def _envelopes(self, attempt: Attempt) -> Iterator[list[AgentEnvelope]]:
+        """What the attempt may have consumed: envelopes of its kind and clock, or its batch."""
+        key = self.target.entity_key
+        mine = [e for e in self.evidence.events if e.entity_key == key]
+        if (attempt.batch_size or 1) > 1:
+            flush = flush_of(mine, self.target.all_attempts, attempt)
+            if flush:
+                yield flush
+            return
+        seen = set()
+        for envelope in mine:
+            if envelope.event_time_ms != attempt.clock_ms or kind_of(envelope) != attempt.kind:
+                continue
+            content = serialize(envelope)
+            if content not in seen:
+                seen.add(content)
+                yield [envelope]
+
+
+def _origin(state: State) -> str:
+    return state.source.removeprefix("re-run from ")

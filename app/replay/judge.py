@@ -1,0 +1,249 @@
+"""Turn a plan and its finished re-run into a verdict.
+
+The order of the questions is the promise: first whether the run was fed with everything it needs,
+then whether it differs, then whether what it read can be trusted, and only then `reproduced`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from app.replay import compare, missing
+from app.replay.attempts import Attempt
+from app.replay.digests import file_digests, products
+from app.replay.evidence import Evidence
+from app.replay.mapping import content
+from app.replay.plan import Plan
+from app.replay.rerun_pb2 import RerunRequest, RerunResult, ToolRun
+from app.replay.runner import FINISHED, Finished, Runner
+from app.replay.select import Target
+from app.replay.surfaces import judge_surfaces
+from app.replay.suspicion import Suspect, suspects, unseen, variants
+from app.replay.timeline import Comparison, compare_run, replayed_events
+from app.replay.verdict import (
+    AttemptRef,
+    Outcome,
+    Reason,
+    Report,
+    Row,
+    RowState,
+    Verdict,
+)
+from app.wire import identity
+from app.wire.records import MemoryBlob
+
+SUSPECT_LIMIT: Final = 12
+
+
+class Judge:
+    """Judges one planned re-run; `runner` is asked again only to vary what cannot be trusted."""
+
+    def __init__(self, evidence: Evidence, target: Target, plan: Plan, runner: Runner) -> None:
+        self.evidence = evidence
+        self.target = target
+        self.plan = plan
+        self.runner = runner
+
+    def judge(self, finished: Finished) -> Report:
+        """The verdict on a finished run."""
+        base = self._base(finished)
+        result = finished.result
+        reason = missing.from_ending(finished) if result is None else missing.from_result(self.plan, result)
+        if reason is not None:
+            return Report(replace(base, outcome=reason.outcome, headline=reason.reason.text, reason=reason.reason), self._rows(result))
+        assert result is not None
+        if self.plan.attempt is None:
+            return self._what_if(base, result)
+        return self._compared(base, result, self.plan.attempt)
+
+    def _base(self, finished: Finished) -> Verdict:
+        result = finished.result
+        confinement = finished.confinement
+        return Verdict(
+            outcome=Outcome.UNUSABLE,
+            headline="",
+            attempt=attempt_ref(self.plan, self.plan.attempt),
+            served={} if result is None else served(self.plan, result),
+            driver={} if result is None else {"name": result.driver, "version": result.driver_version},
+            confinement={} if confinement is None else dict(confinement.as_json()),
+            digests={"files": file_digests(self.evidence)},
+            plan=self.plan.as_json(),
+            replayed={} if result is None else products(result),
+            notes=self._notes(finished),
+        )
+
+    def _notes(self, finished: Finished) -> tuple[str, ...]:
+        notes = [*self.evidence.notes, *self.target.notes, *self.plan.notes]
+        if self.evidence.duplicates:
+            notes.append(f"{self.evidence.duplicates} duplicate trace deliveries were collapsed")
+        result = finished.result
+        if result is not None:
+            notes += [f"the sandbox refused: {text}" for text in result.refusals]
+        return tuple(notes)
+
+    def _rows(self, result: RerunResult | None) -> tuple[Row, ...]:
+        """Rows of a run that cannot be judged: shown where there is something to lay side by side."""
+        if result is None or self.plan.attempt is None or not result.events:
+            return ()
+        return tuple(compare_run(self.plan, result).rows)
+
+    def _what_if(self, base: Verdict, result: RerunResult) -> Report:
+        events = replayed_events(self.plan, result, None)
+        rows = tuple(
+            Row(ordinal, RowState.REPLAYED_ONLY, compare.TRACE, None, event)
+            for ordinal, event in enumerate(events)
+        )
+        text = (
+            f"This answer to seq {self.plan.seq} has not run in the pipeline; the rows show what it"
+            " would emit. Nothing was sent anywhere."
+        )
+        return Report(
+            replace(
+                base, outcome=Outcome.WHAT_IF, headline=text, counts=compare.counts(rows)
+            ),
+            rows,
+        )
+
+    def _compared(self, base: Verdict, result: RerunResult, attempt: Attempt) -> Report:
+        comparison = compare_run(self.plan, result)
+        judged = judge_surfaces(self.plan, attempt, result, comparison.rows)
+        rows = tuple(comparison.rows)
+        first = compare.first_divergence(rows)
+        verdict = replace(
+            base,
+            surfaces=judged.surfaces,
+            differences=tuple(compare.differences(rows)),
+            normalised=tuple(compare.normalised(rows)),
+            counts=compare.counts(rows),
+            first_divergence=None if first is None else first.ordinal,
+            notes=(*base.notes, *comparison.notes),
+        )
+        doubtful = suspects(result.reads, self.plan.state, self.plan.clocks)
+        outcome, headline, reason = self._decide(
+            comparison, result, doubtful, judged.unseen, first
+        )
+        return Report(replace(verdict, outcome=outcome, headline=headline, reason=reason), rows)
+
+    def _decide(
+        self,
+        comparison: Comparison,
+        result: RerunResult,
+        doubtful: Sequence[Suspect],
+        unseen_names: Sequence[str],
+        first: Row | None,
+    ) -> tuple[Outcome, str, Reason | None]:
+        if first is not None:
+            confined = missing.confined_difference(result)
+            if confined is not None:
+                return Outcome.IRREPRODUCIBLE, confined.text, confined
+            if doubtful:
+                reason = missing.drift(self.plan, doubtful)
+                return Outcome.IRREPRODUCIBLE, reason.text, reason
+            return Outcome.DIVERGED, headline_of(first), None
+        if doubtful and unseen_names:
+            moved = self._moved(result, doubtful, unseen_names)
+            if moved is not None:
+                reason = missing.unproven(self.plan, *moved)
+                return Outcome.IRREPRODUCIBLE, reason.text, reason
+        return Outcome.REPRODUCED, "The same run again: everything that could be compared is equal.", None
+
+    def _moved(
+        self, base: RerunResult, doubtful: Sequence[Suspect], names: Sequence[str]
+    ) -> tuple[Suspect, str] | None:
+        """The first suspect read on which an uncompared product hangs, if there is one."""
+        memory = self.plan.state.memory or MemoryBlob()
+        baseline = unseen(base, names)
+        trace = {content(event) for event in base.events}
+        for suspect in doubtful[:SUSPECT_LIMIT]:
+            proven, constrained = False, None
+            for image in variants(suspect, memory):
+                varied = self._run_with(image)
+                if varied is None:
+                    continue
+                if varied.outcome == RerunResult.CACHE_MISS:
+                    proven = True
+                    continue
+                moved = baseline.moved(unseen(varied, names))
+                if moved and {content(event) for event in varied.events} == trace:
+                    return suspect, moved[0]
+                if moved:
+                    constrained = moved[0]
+            if constrained is not None and not proven:
+                return suspect, constrained
+        if len(doubtful) > SUSPECT_LIMIT:
+            return doubtful[SUSPECT_LIMIT], names[0]
+        return None
+
+    def _run_with(self, memory: MemoryBlob) -> RerunResult | None:
+        request = RerunRequest()
+        request.CopyFrom(self.plan.request)
+        request.memory.CopyFrom(memory)
+        finished = self.runner.run(request)
+        return finished.result if finished.ending == FINISHED else None
+
+
+def headline_of(row: Row) -> str:
+    """One sentence about the first diverging row."""
+    event = row.event
+    name = f"event {row.ordinal}, {event.type}"
+    if row.surface == compare.MEMORY:
+        name = "memory after the run"
+    elif row.surface != compare.TRACE:
+        name = row.surface
+    match row.state:
+        case RowState.RECORDED_ONLY:
+            return f"First divergence at {name}: recorded, and missing from the re-run."
+        case RowState.REPLAYED_ONLY:
+            return f"First divergence at {name}: only in the re-run, nothing of the kind was recorded."
+    field = next(field for field in row.fields if field.state == "changed")
+    return (
+        f"First divergence at {name}, {field.name.removeprefix('attributes.')}: recorded"
+        f" {_short(field.recorded)}, replayed {_short(field.replayed)}."
+    )
+
+
+def _short(value: str | None) -> str:
+    if value is None:
+        return "nothing"
+    return value if len(value) <= 80 else f"{value[:77]}…"
+
+
+def attempt_ref(plan: Plan, attempt: Attempt | None) -> AttemptRef:
+    key = plan.request.entity_key
+    return AttemptRef(
+        entity_key=key,
+        seq=plan.seq,
+        kind=plan.kind,
+        clock_ms=plan.clock_ms,
+        entry_step=plan.request.entry_step,
+        trace_id=identity.trace_id(key, plan.seq).hex(),
+        status=None if attempt is None else attempt.status,
+        batch_size=None if attempt is None else attempt.batch_size,
+    )
+
+
+def served(plan: Plan, result: RerunResult) -> Mapping[str, Any]:
+    """Where each answer came from, with counts; provider calls are requests nothing could answer."""
+    tools: dict[str, int] = {}
+    for tool in result.tools:
+        name = ToolRun.Outcome.Name(tool.outcome).lower()
+        tools[name] = tools.get(name, 0) + 1
+    return {
+        "mode": plan.answers.mode,
+        "cache_hits": sum(answer.from_cache for answer in result.served),
+        "recorded_answers": sum(not answer.from_cache for answer in result.served),
+        "provider_calls": result.provider_calls,
+        "tools_reexecuted": tools.get("executed", 0) + tools.get("failed", 0),
+        "tools": tools,
+        "answers": [
+            {
+                "step_index": answer.step_index,
+                "model": answer.model,
+                "cache_key": answer.cache_key,
+                "source": plan.answers.sources.get(answer.cache_key, "this run"),
+            }
+            for answer in result.served[:200]
+        ],
+    }

@@ -1,0 +1,223 @@
+"""Why a run could not be judged: the input that is missing, the limit that was hit, the bad invocation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.replay.plan import Plan
+from app.replay.rerun_pb2 import CacheMiss, RerunResult, ToolRun
+from app.replay.runner import Finished
+from app.replay.suspicion import Suspect
+from app.replay.verdict import Outcome, Reason
+
+
+@dataclass(frozen=True)
+class Stop:
+    """An outcome other than a comparison, and its reason."""
+
+    outcome: Outcome
+    reason: Reason
+
+
+_LIMITS: Final = {
+    "time_limit": "did not end within its time limit on the wall clock",
+    "cpu_limit": "used up its processor time",
+    "memory_limit": "ran into its memory limit",
+    "result_too_large": "produced more than a result may hold",
+}
+
+
+def from_ending(finished: Finished) -> Stop:
+    """The reason of a run that left no result."""
+    detail = finished.detail
+    if finished.ending in _LIMITS:
+        return Stop(
+            Outcome.IRREPRODUCIBLE,
+            Reason(
+                finished.ending,
+                f"The re-run {_LIMITS[finished.ending]}. {detail}".strip(),
+                "Look for a loop or a wait in the agent; raise the limit if it needs more.",
+            ),
+        )
+    if finished.ending == "refused_confinement":
+        return Stop(
+            Outcome.UNUSABLE,
+            Reason(
+                "not_confined",
+                f"The agent was not run, because it could not be confined: {detail}",
+                "Run on a kernel that offers the measure, or say `unconfined = true` under [sandbox].",
+            ),
+        )
+    return Stop(
+        Outcome.DIVERGED,
+        Reason(
+            finished.ending,
+            f"The re-run ended its own process ({finished.ending.replace('_', ' ')}); the recorded"
+            f" attempt did not. {detail}".strip(),
+            "Look for os._exit, a native crash or a fork in the agent.",
+        ),
+    )
+
+
+def from_result(plan: Plan, result: RerunResult) -> Stop | None:
+    """The reason of a run that cannot be compared; None when it can."""
+    if result.outcome == RerunResult.REFUSED:
+        return Stop(
+            Outcome.UNUSABLE,
+            Reason("bad_invocation", result.refusal, "Correct the reference and run again."),
+        )
+    if result.outcome == RerunResult.UNMIGRATABLE:
+        return Stop(
+            Outcome.IRREPRODUCIBLE,
+            Reason("migration_gap", result.refusal, "Register the missing migration step."),
+        )
+    confined = _confined_tool(result)
+    if result.outcome == RerunResult.CACHE_MISS:
+        reason = _miss(plan, result.miss)
+        if confined is not None:
+            reason = confined
+        return Stop(Outcome.IRREPRODUCIBLE, reason)
+    if confined is not None and result.outcome == RerunResult.FAILED:
+        return Stop(Outcome.IRREPRODUCIBLE, confined)
+    if result.longterm_read:
+        return Stop(
+            Outcome.IRREPRODUCIBLE,
+            Reason(
+                "longterm_read",
+                "The agent read its long-term store, which no snapshot captures.",
+                "Nothing can be done for this attempt: the store's rows at that time are not recorded.",
+            ),
+        )
+    if result.outcome == RerunResult.TIMED_OUT:
+        return Stop(
+            Outcome.IRREPRODUCIBLE,
+            Reason(
+                "activation_timeout",
+                "The re-run hit the activation's own time limit, which is read from a wall clock.",
+                "Compare with a machine that is less loaded, or raise activation_timeout_s.",
+            ),
+        )
+    return None
+
+
+def recorded_timeout() -> Stop:
+    """An attempt that the pipeline timed out: what a wall clock decided cannot be run again."""
+    return Stop(
+        Outcome.IRREPRODUCIBLE,
+        Reason(
+            "recorded_timeout",
+            "The pipeline timed this attempt out; when a wall clock strikes is not reproducible.",
+            "Replay the attempt that came after it, if it was retried.",
+        ),
+    )
+
+
+def _confined_tool(result: RerunResult) -> Reason | None:
+    for tool in result.tools:
+        if tool.outcome == ToolRun.CONFINED:
+            return Reason(
+                "tool_confined",
+                f"The read-only tool {tool.tool} could not run confined: {tool.detail}",
+                "Run it where it may reach what it reads, or hand in its recorded answer.",
+                {"tool": tool.tool, "arguments": tool.args_json[:2000]},
+            )
+    return None
+
+
+def confined_difference(result: RerunResult) -> Reason | None:
+    """A difference that the sandbox itself may have caused: refusals, or its memory limit."""
+    if result.outcome == RerunResult.FAILED and result.error_type == "MemoryError":
+        return Reason(
+            "memory_limit",
+            "The re-run ran out of the memory that the sandbox gives it.",
+            "Raise memory_mib under [sandbox] and run again.",
+        )
+    confined = _confined_tool(result)
+    if confined is not None:
+        return confined
+    if result.refusals:
+        return Reason(
+            "confined",
+            f"The re-run differs after the sandbox kept it from {result.refusals[0]}.",
+            "An agent that reaches outside its context cannot be re-run exactly.",
+            {"refusals": list(result.refusals)},
+        )
+    return None
+
+
+_MISSES: Final = {
+    CacheMiss.DIGEST_ONLY: (
+        "digest_only",
+        "only the digest of the response was kept; the response itself was too large for the cache",
+    ),
+    CacheMiss.EXPIRED: ("expired", "the captured response had expired at the attempt's clock"),
+}
+
+
+def _miss(plan: Plan, miss: CacheMiss) -> Reason:
+    code, why = _MISSES.get(miss.reason, ("", ""))
+    withheld = plan.answers.withheld.get(miss.cache_key)
+    if not code and withheld is not None:
+        code, why = "withheld", f"a captured response exists, but it was {withheld}"
+    if not code:
+        code, why = _never_captured(plan)
+    return Reason(
+        code,
+        f"A model request has no recorded response: {why}.",
+        _REMEDIES.get(code, "Hand in a snapshot that was exported soon after the attempt."),
+        {"cache_key": miss.cache_key, "request": _request(miss.request_json)},
+    )
+
+
+_REMEDIES: Final = {
+    "no_responses": "Export the key after the attempt and before 64 newer calls or 6 hours.",
+    "digest_only": "Nothing can be done for this attempt: the response was never stored.",
+}
+
+
+def _never_captured(plan: Plan) -> tuple[str, str]:
+    if not plan.answers.sources:
+        if plan.attempt is not None and not plan.attempt.committed:
+            return "uncommitted", "a failed attempt discards the responses that it obtained"
+        return "no_responses", "no snapshot holds any response that this attempt could have consumed"
+    return (
+        "not_cached",
+        "no snapshot holds it; it was evicted, or this code asks something else than the recorded"
+        " attempt did",
+    )
+
+
+def _request(material: str) -> Any:
+    """The request, decoded for a person; huge ones as text cut short."""
+    if len(material) > 20_000:
+        return {"head": material[:20_000], "length": len(material)}
+    return json.loads(material)
+
+
+def drift(plan: Plan, doubtful: Sequence[Suspect]) -> Reason:
+    """A difference after reads that the state cannot vouch for."""
+    first = doubtful[0]
+    return Reason(
+        "memory_drift",
+        f"The re-run differs, but it read memory that is not known as it was: {first.name}, where"
+        f" {first.why}.",
+        f"Hand in a snapshot with counter {plan.counter}, exported just before this activation.",
+        {"reads": [{"read": s.name, "why": s.why} for s in doubtful[:50]]},
+    )
+
+
+def unproven(plan: Plan, suspect: Suspect, product: str) -> Reason:
+    """No difference, but something unseen hangs on a value that may have been another one."""
+    what = "an intent's arguments" if product.startswith("args:") else f"the {product}"
+    return Reason(
+        "unproven_read",
+        f"No difference shows, but {what} cannot be compared and depend on {suspect.name}, where"
+        f" {suspect.why}.",
+        f"Hand in a snapshot with counter {plan.counter}, or the intents and outputs streams.",
+        {"read": suspect.name, "product": product},
+    )
+
+
