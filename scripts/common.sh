@@ -6,6 +6,13 @@ VENV=.venv
 CACHE=.cache
 mkdir -p "$CACHE"
 
+# The downloaders bring certificates of their own; a machine behind a company's proxy needs the system's as well.
+SYSTEM_CERTIFICATES=/etc/ssl/certs/ca-certificates.crt
+if [ -r "$SYSTEM_CERTIFICATES" ]; then
+    export SSL_CERT_FILE="${SSL_CERT_FILE:-$SYSTEM_CERTIFICATES}"
+    export PIP_CERT="${PIP_CERT:-$SSL_CERT_FILE}" NODE_EXTRA_CA_CERTS="${NODE_EXTRA_CA_CERTS:-$SSL_CERT_FILE}"
+fi
+
 say() {
     if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then printf '\033[2m==>\033[0m %s\n' "$*"; else printf '==> %s\n' "$*"; fi
 }
