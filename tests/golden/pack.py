@@ -15,12 +15,15 @@ ARCHIVE = Path(__file__).parent / "data" / "recordings.tar.xz"
 
 
 def bundle(source: Path) -> bytes:
-    """Return every file below `source` as one uncompressed tar; anything but plain files and folders is an error."""
+    """Return every file below `source` as one uncompressed tar; anything but plain files and folders is an error.
+
+    What Python compiled while the recorded agents were imported is left out.
+    """
     buffer = io.BytesIO()
     first: dict[bytes, str] = {}
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for path in sorted(source.rglob("*"), key=lambda path: path.relative_to(source).as_posix()):
-            if path.is_dir() and not path.is_symlink():
+            if (path.is_dir() and not path.is_symlink()) or "__pycache__" in path.parts:
                 continue
             if not path.is_file() or path.is_symlink():
                 raise ValueError(f"{path} is not a plain file; only plain files can be packed")
