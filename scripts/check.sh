@@ -11,7 +11,7 @@ step() { # name, command...
 }
 
 step "lint" "$VENV/bin/ruff" check --quiet .
-step "format" "$VENV/bin/ruff" format --quiet --check .
+step "format" "$VENV/bin/ruff" format --check --output-format concise .
 step "types" "$VENV/bin/mypy"
 step "imports between rooms" "$VENV/bin/lint-imports" --no-logo --cache-dir "$CACHE/import-linter"
 step "generated protobuf modules" "$VENV/bin/python" scripts/proto.py --check
