@@ -1,5 +1,6 @@
 """The recordings' own command lines and what the peer's runtime made of them."""
 
+import ast
 import importlib.util
 import json
 import sys
@@ -38,10 +39,11 @@ class _Parser(ArgumentParser):
 
 @dataclass(frozen=True)
 class Recording:
-    """One scenario: its folder, the command line to replay it with, and the peer's re-run if it has one."""
+    """One scenario: its folder, the command line to replay it with, the peer's ending and its re-run if it made one."""
 
     folder: Path
     argv: list[str]
+    peer: dict[str, Any]
     replayed: dict[str, Any] | None
 
     @property
@@ -55,7 +57,7 @@ def recordings() -> tuple[Recording, ...]:
     found = []
     for file in sorted((corpus() / "corpus").glob("*/expected.json")):
         expected = json.loads(file.read_text())
-        found.append(Recording(file.parent, expected["argv"], expected.get("replayed")))
+        found.append(Recording(file.parent, expected["argv"], expected["peer"], expected.get("replayed")))
     return tuple(found)
 
 
@@ -84,24 +86,50 @@ def _command(recording: Recording) -> Any:
     return command
 
 
-def _resolve(recording: Recording, module: ModuleType, reference: str | None) -> Any:
-    if reference is None:
+def why_not(recording: Recording) -> str | None:
+    """Why there is no re-run of the peer to compare with; None when there is one."""
+    if recording.replayed is not None:
+        try:
+            command = _command(recording)
+            _check_reference(recording, command.agent)
+        except BadCommand as problem:
+            return f"no valid command line: {problem}"
         return None
+    if recording.peer["traceback"]:
+        return "the peer died on a traceback"
+    return {2: "the peer refused the input", 3: "the peer found it irreproducible"}.get(
+        recording.peer["exit"], "the peer ended without a verdict"
+    )
+
+
+def _check_reference(recording: Recording, reference: str) -> None:
     name, colon, attribute = reference.partition(":")
-    if not colon or name != "agent" or not hasattr(module, attribute):
-        raise BadCommand(f"{reference} names nothing in {recording.name}")
-    return getattr(module, attribute)
+    tree = ast.parse((recording.folder / "agent.py").read_text())
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    defined |= {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    if not colon or name != "agent" or attribute not in defined:
+        raise BadCommand(f"{reference} names nothing in agent.py")
+
+
+def _resolve(module: ModuleType, reference: str | None) -> Any:
+    return None if reference is None else getattr(module, reference.partition(":")[2])
 
 
 def prepare(recording: Recording, settings: ActivationSettings) -> tuple[ActivationInput, AgentHooks]:
-    """The attempt as the peer's replay ran it, from the post-image; raises BadCommand."""
+    """The attempt as the peer's replay ran it, from the post-image."""
     command = _command(recording)
     module = load_agent(recording.folder)
     hooks = AgentHooks(
-        agent=_resolve(recording, module, command.agent),
+        agent=_resolve(module, command.agent),
         provider=NoProvider(),
-        registry=_resolve(recording, module, command.registry),
-        decode=_resolve(recording, module, command.decode),
+        registry=_resolve(module, command.registry),
+        decode=_resolve(module, command.decode),
         config=settings,
     )
     snapshot = parse(StateSnapshot, (recording.folder / command.snapshot).read_bytes())
