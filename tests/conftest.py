@@ -14,6 +14,9 @@ settings.register_profile(
 settings.register_profile("local", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
+# A database per test, for whoever asks for one.
+pytest_plugins = ["tests.fixtures.postgres"]
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from app.replay.evidence import FileProblem
 
-__all__ = ["FileProblem", "ImportRefused", "IncidentError", "NotFound", "UnknownBuild", "WrongState"]
+__all__ = [
+    "BundleError",
+    "FileProblem",
+    "ImportRefused",
+    "IncidentError",
+    "NotFound",
+    "UnknownBuild",
+    "WrongState",
+    "found",
+]
+
+T = TypeVar("T")
 
 
 class IncidentError(Exception):
@@ -19,6 +31,23 @@ class ImportRefused(IncidentError):
     def __init__(self, problems: Iterable[FileProblem]) -> None:
         self.problems: tuple[FileProblem, ...] = tuple(problems)
         super().__init__("\n".join(map(str, self.problems)))
+
+
+class BundleError(IncidentError):
+    """A `bundle.zip` that cannot be read; `entry` names the entry at fault, None when it is the archive as a whole."""
+
+    def __init__(self, name: str, entry: str | None, problem: str, expected: str, remedy: str) -> None:
+        self.name = name
+        self.entry = entry
+        self.problem = problem
+        self.expected = expected
+        self.remedy = remedy
+        super().__init__(str(self.as_file_problem()))
+
+    def as_file_problem(self) -> FileProblem:
+        """The same as the problem of a file, for forms and reports that list those."""
+        name = self.name if self.entry is None else f"{self.name}: {self.entry}"
+        return FileProblem(name, "bundle", self.problem, self.expected, self.remedy)
 
 
 class NotFound(IncidentError):
@@ -46,3 +75,10 @@ class WrongState(IncidentError):
     def __init__(self, action: str, state: str, allowed: str) -> None:
         self.state = state
         super().__init__(f"cannot {action} a run that is {state.replace('_', ' ')}; it must be {allowed}")
+
+
+def found(value: T | None, kind: str, ident: object) -> T:
+    """Return what a query found, or raise `NotFound`."""
+    if value is None:
+        raise NotFound(kind, ident)
+    return value

@@ -84,6 +84,10 @@ def _run_id() -> str:
     return new_id("run")
 
 
+def _draft_id() -> str:
+    return new_id("dra")
+
+
 class Incident(Base):
     """One activation that somebody asks about, and the evidence gathered for it.
 
@@ -211,6 +215,12 @@ class Run(Base):
     )
 
 
+DIFFERING: Final = ("changed", "recorded-only", "replayed-only")
+
+# Spelt out rather than bound, so that PostgreSQL can see that the index over such rows answers the query.
+DIFFERS: Final = text("run_rows.state IN ('changed', 'recorded-only', 'replayed-only')")
+
+
 class RunRow(Base):
     """One line of a run's aligned timeline (`verdict.Row`), stored so that a page reads a window of thousands.
 
@@ -246,7 +256,36 @@ class RunRow(Base):
     )
 
 
-DIFFERING: Final = frozenset({"changed", "recorded-only", "replayed-only"})
+class Draft(Base):
+    """Sound files of an import that is not finished, so that a person who must mend one need not choose all again.
+
+    Not evidence yet: it expires after an hour, and may be deleted.
+    """
+
+    __tablename__ = "drafts"
+
+    id: Mapped[str] = mapped_column(Text, primary_key=True, default=_draft_id)
+    created_at: Mapped[int] = mapped_column(EpochMs, server_default=NOW)
+    created_by: Mapped[str] = mapped_column(PlainText)
+    expires_at: Mapped[int] = mapped_column(EpochMs, index=True)
+
+
+class DraftFile(Base):
+    """One held file; the columns mean what they mean in `Evidence` and `Blob`."""
+
+    __tablename__ = "draft_files"
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    draft_id: Mapped[str] = mapped_column(ForeignKey("drafts.id", ondelete="CASCADE"), index=True)
+    role: Mapped[str] = mapped_column(Text)
+    name: Mapped[str] = mapped_column(PlainText)
+    sha256: Mapped[str] = mapped_column(Text)
+    size: Mapped[int] = mapped_column(BigInteger)
+    records: Mapped[int] = mapped_column(BigInteger)
+    summary: Mapped[str] = mapped_column(PlainText)
+    warnings: Mapped[list[str]] = mapped_column(Json)
+    codec: Mapped[str] = mapped_column(Text)
+    data: Mapped[bytes] = mapped_column(LargeBinary, deferred=True, deferred_raiseload=True)
 
 
 class AuditEvent(Base):

@@ -26,6 +26,7 @@ _LOCK: Final = 0x48494E44  # "HIND": one migration at a time, whoever starts the
 _READ_ONLY: Final = ("alembic_version", "queue_schema")
 _APPEND_ONLY: Final = ("blobs", "evidence", "run_rows", "audit_events")
 _CHANGEABLE: Final = ("incidents", "runs")
+_PASSING: Final = ("drafts", "draft_files")
 
 
 class SchemaError(IncidentError):
@@ -148,7 +149,7 @@ def _grant(connection: Connection, role: str) -> None:
         ("SELECT", _READ_ONLY),
         ("SELECT, INSERT", _APPEND_ONLY),
         ("SELECT, INSERT, UPDATE", _CHANGEABLE),
-        ("SELECT, INSERT, UPDATE, DELETE", tables),
+        ("SELECT, INSERT, UPDATE, DELETE", [*_PASSING, *tables]),
     ):
         connection.execute(text(f"GRANT {rights} ON {', '.join(relations)} TO {name}"))
     connection.execute(text(f"GRANT USAGE, SELECT ON SEQUENCE {', '.join(sequences)} TO {name}"))

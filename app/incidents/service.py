@@ -6,16 +6,62 @@ that only read take a `ReadSession` (a `WriteSession` is one too). Times are epo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import asyncio
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from app.incidents.models import Evidence, Incident, Run, RunRow
-from app.incidents.store import ReadSession, WriteSession
+from app.incidents import bundle, intake
+from app.incidents import repository as db
+from app.incidents.audit import Action, record_event
+from app.incidents.bundle import Bundle, Limits
+from app.incidents.errors import (
+    BundleError,
+    FileProblem,
+    ImportRefused,
+    IncidentError,
+    NotFound,
+    UnknownBuild,
+    WrongState,
+    found,
+)
+from app.incidents.intake import EvidenceFile, Facts, FileSummary, Role, key_text
+from app.incidents.models import Draft, DraftFile, Evidence, Incident, Run, RunRow, RunState
+from app.incidents.runs import (
+    LivedBuild,
+    cancel_run,
+    claim_run,
+    fail_run,
+    finish_run,
+    get_run,
+    get_run_by_number,
+    heartbeat,
+    request_replay,
+    requeue_forgotten,
+    retry_run,
+    runs_of,
+    suggest_build,
+    sweep_lost,
+    time_out_run,
+)
+from app.incidents.store import ReadSession, Store, WriteSession
+from app.incidents.timeline import Neighbours, Window, get_row, neighbours, rows_around, rows_of
+from app.replay.verdict import Report
 
-if TYPE_CHECKING:
-    from app.replay.evidence import EvidenceFile
-    from app.replay.verdict import Report
+# Other rooms find here whatever they may use of this one.
+__all__ = [
+    "BundleError", "Draft", "DraftFile", "Evidence", "EvidenceFile", "FileProblem", "FileSummary", "ImportRefused",
+    "Incident", "IncidentError", "Limits", "LivedBuild", "Neighbours", "NotFound", "Page", "ReadSession", "Report",
+    "Role", "Run", "RunRow", "RunState", "Store", "UnknownBuild", "Window", "WriteSession", "WrongState", "cancel_run",
+    "claim_run", "evidence_bytes", "evidence_files", "evidence_of", "export_bundle", "fail_run", "finish_run",
+    "get_evidence", "get_incident", "get_row", "get_run", "get_run_by_number", "heartbeat", "import_bundle",
+    "import_evidence", "key_text", "latest_runs", "list_incidents", "neighbours", "request_replay",
+    "requeue_forgotten", "retry_run", "rows_around", "rows_of", "runs_of", "suggest_build", "sweep_lost",
+    "time_out_run",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -26,28 +72,6 @@ class Page(Generic[T]):
 
     items: tuple[T, ...]
     next: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A stretch of a run's timeline around some row.
-
-    `total` counts the rows of the whole list asked for (all, or only the differing ones), by the same condition that
-    chose `rows`. `previous` and `next` are what to pass as `start` for the windows before and after, None at the ends.
-    """
-
-    rows: tuple[RunRow, ...]
-    total: int
-    previous: int | None
-    next: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbours:
-    """Ordinals of the differing rows just before and just after one row; None where there is none."""
-
-    previous: int | None
-    next: int | None
 
 
 # Incidents -----------------------------------------------------------------------------------------------------------
@@ -70,156 +94,169 @@ async def import_evidence(
     the attempt. Raises `ImportRefused` with one problem per refused file. An attempt that cannot be selected is no
     reason to refuse: the incident then says why in `problem`.
     """
-    raise NotImplementedError
+    if not files:
+        raise ImportRefused([_NO_FILES])
+    summaries, problems = await asyncio.to_thread(intake.check, files)
+    if problems:
+        raise ImportRefused(problems)
+    facts = await asyncio.to_thread(intake.facts_of, files, seq)
+    await db.keep_blobs(session, await asyncio.to_thread(lambda: [intake.pack(file) for file in files]))
+    incident = _incident(facts, title or _title(facts, files), who, seq, build_hint, imported=imported)
+    session.add(incident)
+    await session.flush()
+    for position, (summary, source) in enumerate(zip(summaries, sources or bundle.sources_of(files), strict=True)):
+        assert summary is not None, "a file without a summary has a problem"
+        session.add(_evidence(incident, position, summary, source))
+    detail = {"files": [file.sha256 for file in files], "bundle": imported}
+    record_event(session, Action.INCIDENT_IMPORTED, who=who, subject=incident.id, detail=detail)
+    await session.flush()
+    return incident
 
 
 async def import_bundle(
-    session: WriteSession, data: bytes, *, name: str, who: str, title: str | None = None
+    session: WriteSession, data: bytes, *, name: str, who: str, title: str | None = None, limits: Limits | None = None
 ) -> Incident:
     """Open an incident from a `bundle.zip`, marked as imported; `name` is what the file is called in messages.
 
     Raises `ImportRefused` naming the bundle, or the entry inside it, that is wrong.
     """
-    raise NotImplementedError
+    try:
+        unpacked = await asyncio.to_thread(bundle.read, data, name, limits)
+    except BundleError as error:
+        raise ImportRefused([error.as_file_problem()]) from error
+    return await import_evidence(
+        session,
+        unpacked.files,
+        who=who,
+        title=title,
+        seq=unpacked.seq,
+        sources=unpacked.sources,
+        build_hint=unpacked.build,
+        imported=True,
+    )
 
 
 async def export_bundle(session: ReadSession, incident: Incident) -> bytes:
     """Pack an incident's evidence as a `bundle.zip`; equal evidence gives equal bytes."""
-    raise NotImplementedError
+    kept = await evidence_of(session, incident)
+    files = await evidence_files(session, incident, [file.id for file in kept])
+    made = Bundle(
+        files=tuple(files),
+        sources=tuple(file.source for file in kept),
+        seq=incident.wanted_seq,
+        attempt=incident.attempt,
+        build=incident.build_hint,
+    )
+    return await asyncio.to_thread(bundle.write, made)
 
 
 async def list_incidents(session: ReadSession, *, after: str | None = None, limit: int = 50) -> Page[Incident]:
     """Read incidents, newest first; `after` is a `Page.next`. Raises `IncidentError` for a cursor that is not ours."""
-    raise NotImplementedError
+    listed = await db.incidents(session, None if after is None else _position(after), limit + 1)
+    items = tuple(listed[:limit])
+    return Page(items, _cursor(items[-1]) if len(listed) > limit else None)
 
 
 async def latest_runs(session: ReadSession, incidents: Sequence[Incident]) -> dict[str, Run]:
     """Find the newest run of each incident, by incident id, in one query; incidents without runs are left out."""
-    raise NotImplementedError
+    return {run.incident_id: run for run in await db.latest_runs(session, [incident.id for incident in incidents])}
 
 
 async def get_incident(session: ReadSession, incident_id: str) -> Incident:
     """Load one incident. Raises `NotFound`."""
-    raise NotImplementedError
+    return found(await db.incident(session, incident_id), "incident", incident_id)
 
 
 async def evidence_of(session: ReadSession, incident: Incident) -> list[Evidence]:
     """List an incident's files in their order, without their bytes."""
-    raise NotImplementedError
+    return await db.evidence_of(session, incident.id)
 
 
 async def get_evidence(session: ReadSession, incident: Incident, evidence_id: int) -> Evidence:
     """Load one file's description, if it belongs to this incident. Raises `NotFound`."""
-    raise NotImplementedError
+    return found(await db.evidence(session, incident.id, evidence_id), "evidence", evidence_id)
 
 
 async def evidence_bytes(session: ReadSession, evidence: Evidence) -> bytes:
     """Read a file exactly as it was received. Raises `IncidentError` when stored bytes do not match their digest."""
-    raise NotImplementedError
+    kept = found(await db.blob(session, evidence.sha256), "stored file", evidence.sha256)
+    data = await asyncio.to_thread(intake.unpack, *kept)
+    if hashlib.sha256(data).hexdigest() != evidence.sha256:
+        raise IncidentError(
+            f"the stored bytes of {evidence.name!r} no longer have the sha256 {evidence.sha256} under which they were"
+            " received: the database is damaged; restore a back-up"
+        )
+    return data
 
 
-# Runs ----------------------------------------------------------------------------------------------------------------
+async def evidence_files(session: ReadSession, incident: Incident, ids: Sequence[int]) -> list[EvidenceFile]:
+    """Read some of an incident's files whole, in their order, as a replay takes them."""
+    kept = await db.evidence_of(session, incident.id, ids)
+    return [EvidenceFile(Role(file.role), file.name, await evidence_bytes(session, file)) for file in kept]
 
 
-async def request_replay(
-    session: WriteSession, incident: Incident, build: str, *, who: str, known: Collection[str]
-) -> Run:
-    """Create a run and queue it, in the caller's transaction; `known` names the builds of the configuration.
+# Small helpers -------------------------------------------------------------------------------------------------------
 
-    Raises `UnknownBuild`. The run holds the evidence that the incident has now.
-    """
-    raise NotImplementedError
-
-
-async def retry_run(session: WriteSession, run_id: str, *, who: str, known: Collection[str]) -> Run:
-    """Queue a run again that ended without a verdict. Raises `NotFound`, `WrongState`, `UnknownBuild`."""
-    raise NotImplementedError
+_NO_FILES: Final = FileProblem(
+    "(no file)",
+    "",
+    "nothing was handed in",
+    "a snapshot, a trace stream and the triggering envelope",
+    "Choose the files, or one bundle.zip.",
+)
 
 
-async def cancel_run(session: WriteSession, run_id: str, *, who: str) -> Run:
-    """Cancel a queued or running run; what its worker still finds is not recorded. Raises `NotFound`, `WrongState`."""
-    raise NotImplementedError
+def _incident(
+    facts: Facts, title: str, who: str, seq: int | None, build_hint: str | None, *, imported: bool
+) -> Incident:
+    return Incident(
+        title=title,
+        created_by=who,
+        entity_key=facts.entity_key,
+        seq=facts.seq,
+        kind=facts.kind,
+        clock_ms=facts.clock_ms,
+        recorded_status=facts.recorded_status,
+        attempt=facts.attempt,
+        wanted_seq=seq,
+        build_hint=build_hint,
+        imported=imported,
+        problem=facts.problem,
+    )
 
 
-async def get_run(session: ReadSession, run_id: str) -> Run:
-    """Load one run, its `verdict` included. Raises `NotFound`."""
-    raise NotImplementedError
+def _evidence(incident: Incident, position: int, summary: FileSummary, source: Mapping[str, Any]) -> Evidence:
+    return Evidence(
+        incident_id=incident.id,
+        position=position,
+        role=str(summary.role),
+        name=summary.name,
+        sha256=summary.sha256,
+        size=summary.size,
+        records=summary.records,
+        summary=summary.describes,
+        warnings=list(summary.warnings),
+        source=dict(source),
+    )
 
 
-async def get_run_by_number(session: ReadSession, incident: Incident, number: int) -> Run:
-    """Load the n-th run of an incident (from 1), its `verdict` included. Raises `NotFound`."""
-    raise NotImplementedError
+def _title(facts: Facts, files: Sequence[EvidenceFile]) -> str:
+    if facts.entity_key is None:
+        return files[0].name
+    key = key_text(facts.entity_key) or facts.entity_key.hex() or "(empty key)"
+    return key if facts.seq is None else f"{key}, seq {facts.seq}"
 
 
-async def runs_of(session: ReadSession, incident: Incident) -> list[Run]:
-    """List an incident's runs, newest first, without their verdicts."""
-    raise NotImplementedError
+def _cursor(incident: Incident) -> str:
+    return base64.urlsafe_b64encode(f"{incident.created_at}.{incident.id}".encode()).decode().rstrip("=")
 
 
-async def rows_of(
-    session: ReadSession,
-    run: Run,
-    *,
-    start: int = 0,
-    limit: int = 200,
-    only_differences: bool = False,
-    bodies: bool = False,
-) -> Window:
-    """Read the rows of a run from ordinal `start` on; `bodies` loads recorded, replayed and fields with them."""
-    raise NotImplementedError
-
-
-async def rows_around(
-    session: ReadSession,
-    run: Run,
-    *,
-    at: int,
-    limit: int = 200,
-    only_differences: bool = False,
-    bodies: bool = False,
-) -> Window:
-    """Read the rows around ordinal `at`, so that a link to one event always finds it in the window."""
-    raise NotImplementedError
-
-
-async def get_row(session: ReadSession, run: Run, ordinal: int) -> RunRow:
-    """Load one row with its bodies. Raises `NotFound`."""
-    raise NotImplementedError
-
-
-async def neighbours(session: ReadSession, run: Run, ordinal: int) -> Neighbours:
-    """Find the differing rows before and after a row, for the keys `n` and `p`."""
-    raise NotImplementedError
-
-
-# The worker's side ---------------------------------------------------------------------------------------------------
-
-
-async def claim_run(session: WriteSession, run_id: str, *, worker: str, lease_s: float) -> Run | None:
-    """Take a queued run: its attempt rises and a lease begins. None when there is nothing to take (any more)."""
-    raise NotImplementedError
-
-
-async def heartbeat(session: WriteSession, run_id: str, attempt: int, *, lease_s: float) -> bool:
-    """Extend the lease of attempt `attempt`; False when the run is not its worker's any more (cancelled, lost)."""
-    raise NotImplementedError
-
-
-async def finish_run(session: WriteSession, run_id: str, attempt: int, report: Report) -> bool:
-    """Record the verdict and all rows of attempt `attempt`; False, and nothing written, when it is no longer ours."""
-    raise NotImplementedError
-
-
-async def fail_run(session: WriteSession, run_id: str, attempt: int, error: str) -> bool:
-    """Record that the tool itself crashed in attempt `attempt`, with the report that a person can send us."""
-    raise NotImplementedError
-
-
-async def time_out_run(session: WriteSession, run_id: str, attempt: int, error: str) -> bool:
-    """Record that attempt `attempt` took longer than a run may."""
-    raise NotImplementedError
-
-
-async def sweep_lost(session: WriteSession) -> list[str]:
-    """Turn running runs whose lease is over into `lost`, and say which; skips rows that others hold locked."""
-    raise NotImplementedError
+def _position(cursor: str) -> tuple[int, str]:
+    try:
+        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("ascii")
+    except ValueError:
+        text = ""
+    match = re.fullmatch(r"(\d{1,15})\.([\w-]{1,64})", text)
+    if match is None:
+        raise IncidentError(f"{cursor!r} is not a position in the list of incidents; start from its first page")
+    return int(match[1]), match[2]

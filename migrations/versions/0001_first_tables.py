@@ -52,6 +52,7 @@ def upgrade() -> None:
     incidents_and_evidence()
     runs()
     run_rows()
+    drafts()
     for statement in (REFUSE_CHANGE, ANNOUNCE):
         op.execute(statement)
     for table in KEPT:
@@ -206,6 +207,37 @@ def run_rows() -> None:
         ["run_id", "ordinal"],
         postgresql_where=sa.text("state IN ('changed', 'recorded-only', 'replayed-only')"),
     )
+
+
+def drafts() -> None:
+    """Files of imports that are not finished."""
+    op.create_table(
+        "drafts",
+        sa.Column("id", sa.Text(), nullable=False),
+        time("created_at", now=True),
+        sa.Column("created_by", sa.Text(), nullable=False),
+        sa.Column("expires_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_drafts"),
+    )
+    op.create_index("ix_drafts_expires_at", "drafts", ["expires_at"])
+    op.create_table(
+        "draft_files",
+        sa.Column("id", sa.BigInteger(), sa.Identity(), nullable=False),
+        sa.Column("draft_id", sa.Text(), nullable=False),
+        sa.Column("role", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("sha256", sa.Text(), nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("records", sa.BigInteger(), nullable=False),
+        sa.Column("summary", sa.Text(), nullable=False),
+        json("warnings"),
+        sa.Column("codec", sa.Text(), nullable=False),
+        sa.Column("data", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(["draft_id"], ["drafts.id"], name="fk_draft_files_draft_id_drafts", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name="pk_draft_files"),
+    )
+    op.create_index("ix_draft_files_draft_id", "draft_files", ["draft_id"])
+    op.execute("ALTER TABLE draft_files ALTER COLUMN data SET STORAGE EXTERNAL")
 
 
 def downgrade() -> None:

@@ -1,0 +1,311 @@
+"""All SQL of the domain: statements in, rows out; no rule is decided here, and nothing commits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Select, bindparam, delete, func, select, text, tuple_, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import undefer
+
+from app.incidents.columns import EpochMs, dumps, plain
+from app.incidents.intake import Packed
+from app.incidents.models import DIFFERS, NOW, Blob, Draft, DraftFile, Evidence, Incident, Run, RunRow, RunState
+from app.incidents.store import ReadSession, WriteSession
+from app.replay.verdict import Row
+
+# The task that a worker registers under this name runs one replay; its only argument is the run's id.
+REPLAY_TASK: Final = "hindcast.replay"
+
+_BODIES: Final = (undefer(RunRow.recorded), undefer(RunRow.replayed), undefer(RunRow.fields))
+_ROW_COLUMNS: Final = (
+    "run_id, ordinal, state, surface, event_type, label, step, cause, recorded, replayed, fields"  # as in `_line`
+)
+
+
+def queue_of(build: str) -> str:
+    """Name the queue of a build, so that a worker may serve some builds only."""
+    return f"replay.{build}"
+
+
+# Evidence ------------------------------------------------------------------------------------------------------------
+
+
+async def keep_blobs(session: WriteSession, blobs: Iterable[Packed]) -> None:
+    """Store bytes that are not there yet; in the order of their digests, so that two imports never deadlock."""
+    for blob in sorted({blob.sha256: blob for blob in blobs}.values(), key=lambda blob: blob.sha256):
+        values = {"sha256": blob.sha256, "size": blob.size, "codec": blob.codec, "data": blob.data}
+        await session.execute(insert(Blob).values(values).on_conflict_do_nothing())
+
+
+async def blob(session: ReadSession, sha256: str) -> tuple[str, bytes] | None:
+    """Read the codec and stored bytes of a blob."""
+    found = (await session.execute(select(Blob.codec, Blob.data).where(Blob.sha256 == sha256))).one_or_none()
+    return None if found is None else (found[0], found[1])
+
+
+async def evidence_of(session: ReadSession, incident_id: str, ids: Sequence[int] | None = None) -> list[Evidence]:
+    """List an incident's files in order; `ids` picks some."""
+    query = select(Evidence).where(Evidence.incident_id == incident_id).order_by(Evidence.position)
+    if ids is not None:
+        query = query.where(Evidence.id.in_(ids))
+    return list(await session.scalars(query))
+
+
+async def evidence(session: ReadSession, incident_id: str, evidence_id: int) -> Evidence | None:
+    """Load one file's description."""
+    query = select(Evidence).where(Evidence.incident_id == incident_id, Evidence.id == evidence_id)
+    return (await session.scalars(query)).one_or_none()
+
+
+# Incidents -----------------------------------------------------------------------------------------------------------
+
+
+async def incident(session: ReadSession, incident_id: str, *, lock: bool = False) -> Incident | None:
+    """Load one incident; `lock` holds it until the unit of work ends, so that its runs are numbered one by one."""
+    query = select(Incident).where(Incident.id == incident_id)
+    return (await session.scalars(query.with_for_update() if lock else query)).one_or_none()
+
+
+async def incidents(session: ReadSession, after: tuple[int, str] | None, limit: int) -> list[Incident]:
+    """List incidents, newest first, from just after a position in that order."""
+    query = select(Incident).order_by(Incident.created_at.desc(), Incident.id.desc()).limit(limit)
+    if after is not None:
+        position = tuple_(bindparam(None, after[0], Incident.created_at.type), bindparam(None, after[1]))
+        query = query.where(tuple_(Incident.created_at, Incident.id) < position)
+    return list(await session.scalars(query))
+
+
+async def latest_runs(session: ReadSession, incident_ids: Sequence[str]) -> list[Run]:
+    """Find the run with the highest number of each incident."""
+    query = (
+        select(Run)
+        .where(Run.incident_id.in_(incident_ids))
+        .distinct(Run.incident_id)
+        .order_by(Run.incident_id, Run.number.desc())
+    )
+    return list(await session.scalars(query))
+
+
+# Runs ----------------------------------------------------------------------------------------------------------------
+
+
+async def run(session: ReadSession, *which: ColumnElement[bool], lock: bool = False) -> Run | None:
+    """Load the one run that fits, with its verdict."""
+    query = select(Run).where(*which).options(undefer(Run.verdict)).execution_options(populate_existing=True)
+    return (await session.scalars(query.with_for_update() if lock else query)).one_or_none()
+
+
+async def runs_of(session: ReadSession, incident_id: str) -> list[Run]:
+    """List an incident's runs, newest first."""
+    return list(await session.scalars(select(Run).where(Run.incident_id == incident_id).order_by(Run.number.desc())))
+
+
+async def next_number(session: ReadSession, incident_id: str) -> int:
+    """The number of the incident's next run; correct while the incident is locked."""
+    query = select(func.coalesce(func.max(Run.number), 0) + 1).where(Run.incident_id == incident_id)
+    return (await session.scalars(query)).one()
+
+
+async def enqueue(session: WriteSession, run_id: str, build: str) -> None:
+    """Put a run's id into the queue, in the same transaction as its row: both are there, or neither."""
+    statement = text(
+        "SELECT procrastinate_defer_jobs_v1(ARRAY[ROW(:queue, :task, 0, NULL, NULL, CAST(:args AS jsonb), NULL)"
+        "::procrastinate_job_to_defer_v1])"
+    )
+    arguments = {"queue": queue_of(build), "task": REPLAY_TASK, "args": dumps({"run_id": run_id})}
+    await session.execute(statement, arguments)
+
+
+async def claim(session: WriteSession, run_id: str, worker: str, lease_s: float) -> Run | None:
+    """Take a queued run, if it still is."""
+    statement = (
+        update(Run)
+        .where(Run.id == run_id, Run.state == RunState.QUEUED)
+        .values(
+            state=RunState.RUNNING,
+            attempt=Run.attempt + 1,
+            version=Run.version + 1,
+            worker=worker,
+            started_at=NOW,
+            finished_at=None,
+            error=None,
+            lease_until=_lease(lease_s),
+        )
+        .returning(Run)
+    )
+    return (await session.scalars(statement, execution_options={"populate_existing": True})).one_or_none()
+
+
+async def extend_lease(session: WriteSession, run_id: str, attempt: int, lease_s: float) -> bool:
+    """Push the end of the lease back, if that attempt still holds it."""
+    return await _change(session, run_id, attempt, {"lease_until": _lease(lease_s)})
+
+
+async def end(session: WriteSession, run_id: str, attempt: int, values: dict[str, Any]) -> bool:
+    """Write how a run ended, if that attempt still holds it."""
+    ended = {"version": Run.version + 1, "lease_until": None, "finished_at": NOW}
+    return await _change(session, run_id, attempt, ended | values)
+
+
+async def sweep(session: WriteSession, error: str) -> list[str]:
+    """Turn runs with an expired lease into lost ones; rows that somebody works on at this moment are left to them."""
+    expired = (
+        select(Run.id)
+        .where(Run.state == RunState.RUNNING, Run.lease_until < func.clock_timestamp())
+        .with_for_update(skip_locked=True)
+    )
+    statement = (
+        update(Run)
+        .where(Run.id.in_(expired.scalar_subquery()))
+        .values(state=RunState.LOST, version=Run.version + 1, lease_until=None, finished_at=NOW, error=error)
+        .returning(Run.id)
+        .execution_options(synchronize_session=False)
+    )
+    return list(await session.scalars(statement))
+
+
+async def forgotten(session: ReadSession, older_s: float, stalled_s: float) -> list[tuple[str, str]]:
+    """Find queued runs (id, build) that no job will bring to a worker any more: a worker died just after taking it."""
+    statement = text(
+        "SELECT r.id, r.build FROM runs r WHERE r.state = 'queued'"
+        " AND r.created_at < clock_timestamp() - make_interval(secs => :older) AND NOT EXISTS ("
+        "SELECT 1 FROM procrastinate_jobs j LEFT JOIN procrastinate_workers w ON w.id = j.worker_id"
+        " WHERE j.args->>'run_id' = r.id AND (j.status = 'todo' OR (j.status = 'doing'"
+        " AND w.last_heartbeat > clock_timestamp() - make_interval(secs => :stalled))))"
+    )
+    found = await session.execute(statement, {"older": older_s, "stalled": stalled_s})
+    return [(run_id, build) for run_id, build in found]
+
+
+async def _change(session: WriteSession, run_id: str, attempt: int, values: dict[str, Any]) -> bool:
+    statement = (
+        update(Run)
+        .where(Run.id == run_id, Run.attempt == attempt, Run.state == RunState.RUNNING)
+        .values(values)
+        .returning(Run.id)
+        .execution_options(synchronize_session=False)
+    )
+    return (await session.scalars(statement)).one_or_none() is not None
+
+
+def _lease(seconds: float) -> Any:
+    return text(f"clock_timestamp() + make_interval(secs => {float(seconds)!r})")
+
+
+# Rows of a run -------------------------------------------------------------------------------------------------------
+
+
+async def add_rows(session: WriteSession, run_id: str, rows: Iterable[Row]) -> None:
+    """Write a run's whole timeline by COPY: ten thousand rows take a fraction of a second."""
+    connection = await (await session.connection()).get_raw_connection()
+    driver: Any = connection.driver_connection
+    async with driver.cursor() as cursor, cursor.copy(f"COPY run_rows ({_ROW_COLUMNS}) FROM STDIN") as copy:
+        for row in rows:
+            await copy.write_row(_line(run_id, row))
+
+
+def _line(run_id: str, row: Row) -> tuple[Any, ...]:
+    event = row.event
+    fields = [
+        {"name": f.name, "recorded": f.recorded, "replayed": f.replayed, "state": str(f.state)} for f in row.fields
+    ]
+    return (
+        run_id,
+        row.ordinal,
+        str(row.state),
+        plain(row.surface),
+        plain(event.type),
+        plain(event.label),
+        event.step,
+        row.cause,
+        None if row.recorded is None else dumps(row.recorded.as_json()),
+        None if row.replayed is None else dumps(row.replayed.as_json()),
+        dumps(fields),
+    )
+
+
+def rows(run_id: str, *, only_differences: bool) -> Select[RunRow]:
+    """Choose a run's rows; the one condition that windows and their counts share."""
+    query = select(RunRow).where(RunRow.run_id == run_id)
+    return query.where(DIFFERS) if only_differences else query
+
+
+async def rows_from(
+    session: ReadSession, chosen: Select[RunRow], start: int, limit: int, *, bodies: bool
+) -> list[RunRow]:
+    """Read rows from an ordinal on."""
+    query = chosen.where(RunRow.ordinal >= start).order_by(RunRow.ordinal).limit(limit)
+    return list(await session.scalars(query.options(*_BODIES) if bodies else query))
+
+
+async def start_before(session: ReadSession, chosen: Select[RunRow], ordinal: int, count: int) -> int | None:
+    """Find where the `count` rows just before an ordinal begin; None when there are none."""
+    before = (
+        chosen.with_only_columns(RunRow.ordinal)
+        .where(RunRow.ordinal < ordinal)
+        .order_by(RunRow.ordinal.desc())
+        .limit(count)
+        .subquery()
+    )
+    found: int | None = (await session.scalars(select(func.min(before.c.ordinal)))).one()
+    return found
+
+
+async def count_rows(session: ReadSession, chosen: Select[RunRow]) -> int:
+    """Count what `chosen` chooses."""
+    return (await session.scalars(chosen.with_only_columns(func.count()))).one()
+
+
+async def row(session: ReadSession, run_id: str, ordinal: int) -> RunRow | None:
+    """Load one row with its bodies."""
+    query = select(RunRow).where(RunRow.run_id == run_id, RunRow.ordinal == ordinal).options(*_BODIES)
+    return (await session.scalars(query.execution_options(populate_existing=True))).one_or_none()
+
+
+async def neighbours(session: ReadSession, run_id: str, ordinal: int) -> tuple[int | None, int | None]:
+    """Find the ordinals of the differing rows nearest before and after one."""
+    differing = select(RunRow.ordinal).where(RunRow.run_id == run_id, DIFFERS)
+    before = differing.where(RunRow.ordinal < ordinal).order_by(RunRow.ordinal.desc()).limit(1)
+    after = differing.where(RunRow.ordinal > ordinal).order_by(RunRow.ordinal).limit(1)
+    found = (await session.execute(select(before.scalar_subquery(), after.scalar_subquery()))).one()
+    return found[0], found[1]
+
+
+# Drafts --------------------------------------------------------------------------------------------------------------
+
+
+async def draft(session: ReadSession, draft_id: str) -> Draft | None:
+    """Load a draft that has not expired."""
+    query = select(Draft).where(Draft.id == draft_id, Draft.expires_at > func.clock_timestamp())
+    return (await session.scalars(query)).one_or_none()
+
+
+async def draft_files(session: ReadSession, draft_id: str, *, bodies: bool = False) -> Sequence[DraftFile]:
+    """List a draft's files in the order of arrival, with their bytes or without."""
+    query = select(DraftFile).where(DraftFile.draft_id == draft_id).order_by(DraftFile.id)
+    if bodies:
+        query = query.options(undefer(DraftFile.data)).execution_options(populate_existing=True)
+    return (await session.scalars(query)).all()
+
+
+async def drop_draft_files(session: WriteSession, draft_id: str, file_ids: Collection[int]) -> None:
+    """Delete some files of a draft."""
+    await session.execute(delete(DraftFile).where(DraftFile.draft_id == draft_id, DraftFile.id.in_(file_ids)))
+
+
+async def drop_draft(session: WriteSession, draft_id: str) -> None:
+    """Delete a draft and its files."""
+    await session.execute(delete(Draft).where(Draft.id == draft_id))
+
+
+async def drop_expired_drafts(session: WriteSession) -> int:
+    """Delete all drafts whose time is over; returns how many."""
+    expired = delete(Draft).where(Draft.expires_at < func.clock_timestamp()).returning(Draft.id)
+    return len((await session.scalars(expired)).all())
+
+
+async def now(session: ReadSession) -> int:
+    """Read the database's clock, the one that all processes share, in epoch milliseconds."""
+    return (await session.scalars(select(func.clock_timestamp(type_=EpochMs())))).one()

@@ -1,0 +1,176 @@
+"""The rules of runs: who may ask for one, which build is offered, how a worker takes one and how it ends.
+
+Like `service`, which passes these on: functions take the caller's session and never commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from app.incidents import repository as db
+from app.incidents.audit import Action, record_event
+from app.incidents.errors import UnknownBuild, WrongState, found
+from app.incidents.models import Incident, Run, RunState
+from app.incidents.store import ReadSession, WriteSession
+from app.replay.verdict import Report
+
+
+class LivedBuild(Protocol):
+    """What is asked of a configured build to suggest one; times are epoch milliseconds, None where not told."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def live_from_ms(self) -> int | None: ...
+    @property
+    def live_to_ms(self) -> int | None: ...
+
+
+def suggest_build(builds: Sequence[LivedBuild], incident: Incident) -> str | None:
+    """Name the build to offer first: the hinted one, else the one that was live at the attempt's clock.
+
+    Of several that were live, the one that had become so last. None when no build says that it was.
+    """
+    if incident.build_hint is not None and incident.build_hint in {build.name for build in builds}:
+        return incident.build_hint
+    clock = incident.clock_ms
+    if clock is None:
+        return None
+    live = [
+        build
+        for build in builds
+        if build.live_from_ms is not None
+        and build.live_from_ms <= clock
+        and (build.live_to_ms is None or clock < build.live_to_ms)
+    ]
+    return max(live, key=lambda build: build.live_from_ms or 0).name if live else None
+
+
+async def request_replay(
+    session: WriteSession, incident: Incident, build: str, *, who: str, known: Collection[str]
+) -> Run:
+    """Create a run and queue it, in the caller's transaction; `known` names the builds of the configuration.
+
+    Raises `UnknownBuild`. The run holds the evidence that the incident has now.
+    """
+    _check_build(build, known)
+    found(await db.incident(session, incident.id, lock=True), "incident", incident.id)
+    run = Run(
+        incident_id=incident.id,
+        number=await db.next_number(session, incident.id),
+        build=build,
+        created_by=who,
+        evidence_ids=[file.id for file in await db.evidence_of(session, incident.id)],
+    )
+    session.add(run)
+    await session.flush()
+    await db.enqueue(session, run.id, build)
+    record_event(session, Action.RUN_REQUESTED, who=who, subject=run.id, detail={"build": build})
+    return run
+
+
+async def retry_run(session: WriteSession, run_id: str, *, who: str, known: Collection[str]) -> Run:
+    """Queue a run again that ended without a verdict. Raises `NotFound`, `WrongState`, `UnknownBuild`."""
+    run = found(await db.run(session, Run.id == run_id, lock=True), "run", run_id)
+    if not run.run_state.retryable:
+        raise WrongState("retry", run.state, "failed, lost, cancelled or timed out")
+    _check_build(run.build, known)
+    run.state = RunState.QUEUED
+    run.version += 1
+    run.started_at = run.finished_at = run.error = run.worker = None
+    await session.flush()
+    await db.enqueue(session, run.id, run.build)
+    record_event(session, Action.RUN_RETRIED, who=who, subject=run.id, detail={"attempt": run.attempt})
+    return run
+
+
+async def cancel_run(session: WriteSession, run_id: str, *, who: str) -> Run:
+    """Cancel a queued or running run; what its worker still finds is not recorded. Raises `NotFound`, `WrongState`."""
+    run = found(await db.run(session, Run.id == run_id, lock=True), "run", run_id)
+    if run.run_state.finished:
+        raise WrongState("cancel", run.state, "queued or running")
+    run.state = RunState.CANCELLED
+    run.version += 1
+    run.lease_until = None
+    run.finished_at = await db.now(session)
+    record_event(session, Action.RUN_CANCELLED, who=who, subject=run.id)
+    await session.flush()
+    return run
+
+
+async def get_run(session: ReadSession, run_id: str) -> Run:
+    """Load one run, its `verdict` included. Raises `NotFound`."""
+    return found(await db.run(session, Run.id == run_id), "run", run_id)
+
+
+async def get_run_by_number(session: ReadSession, incident: Incident, number: int) -> Run:
+    """Load the n-th run of an incident (from 1), its `verdict` included. Raises `NotFound`."""
+    return found(await db.run(session, Run.incident_id == incident.id, Run.number == number), "run", number)
+
+
+async def runs_of(session: ReadSession, incident: Incident) -> list[Run]:
+    """List an incident's runs, newest first, without their verdicts."""
+    return await db.runs_of(session, incident.id)
+
+
+# The worker's side ---------------------------------------------------------------------------------------------------
+
+
+async def claim_run(session: WriteSession, run_id: str, *, worker: str, lease_s: float) -> Run | None:
+    """Take a queued run: its attempt rises and a lease begins. None when there is nothing to take (any more)."""
+    return await db.claim(session, run_id, worker, lease_s)
+
+
+async def heartbeat(session: WriteSession, run_id: str, attempt: int, *, lease_s: float) -> bool:
+    """Extend the lease of attempt `attempt`; False when the run is not its worker's any more (cancelled, lost)."""
+    return await db.extend_lease(session, run_id, attempt, lease_s)
+
+
+async def finish_run(
+    session: WriteSession, run_id: str, attempt: int, report: Report, *, build_digest: str | None = None
+) -> bool:
+    """Record the verdict and all rows of attempt `attempt`; False, and nothing written, when it is no longer ours."""
+    verdict = report.verdict
+    values = {
+        "state": RunState.DONE,
+        "outcome": str(verdict.outcome),
+        "exit_code": verdict.exit_code,
+        "headline": verdict.headline,
+        "first_divergence": verdict.first_divergence,
+        "counts": dict(verdict.counts),
+        "verdict": verdict.as_json(),
+        "build_digest": build_digest,
+    }
+    if not await db.end(session, run_id, attempt, values):
+        return False
+    await db.add_rows(session, run_id, report.rows)
+    return True
+
+
+async def fail_run(session: WriteSession, run_id: str, attempt: int, error: str) -> bool:
+    """Record that the tool itself crashed in attempt `attempt`, with the report that a person can send us."""
+    return await db.end(session, run_id, attempt, {"state": RunState.FAILED, "error": error})
+
+
+async def time_out_run(session: WriteSession, run_id: str, attempt: int, error: str) -> bool:
+    """Record that attempt `attempt` took longer than a run may."""
+    return await db.end(session, run_id, attempt, {"state": RunState.TIMED_OUT, "error": error})
+
+
+async def sweep_lost(session: WriteSession) -> list[str]:
+    """Turn running runs whose lease is over into `lost`, and say which; skips rows that others hold locked."""
+    return await db.sweep(session, "its worker gave no sign of life; retry it")
+
+
+async def requeue_forgotten(session: WriteSession, *, older_s: float = 10.0, stalled_s: float = 30.0) -> list[str]:
+    """Queue those runs again whose job was lost between the queue and the claim, and say which."""
+    orphans = await db.forgotten(session, older_s, stalled_s)
+    for run_id, build in orphans:
+        await db.enqueue(session, run_id, build)
+    return [run_id for run_id, _ in orphans]
+
+
+def _check_build(build: str, known: Collection[str]) -> None:
+    if build not in known:
+        raise UnknownBuild(build, sorted(known))
