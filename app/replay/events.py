@@ -12,13 +12,14 @@ class Event:
     """One event of an attempt, recorded or replayed.
 
     `type` is what happened, `label` what tells its kind (model, tool, intent kind); alignment goes
-    by these two. `attributes` are the framework's own, `identity` holds ids, key and times (as
+    by these two. `about` is what a person wants to read beside them. `attributes` are the framework's own, `identity` holds ids, key and times (as
     text), `payload` what no trace carries (arguments, output, detail). All three are compared; a
     payload only where both sides have it.
     """
 
     type: str
     label: str = ""
+    about: str = ""
     step: int | None = None
     span_id: str = ""
     time_ms: int = 0
@@ -27,11 +28,17 @@ class Event:
     payload: Mapping[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
 
+    @property
+    def title(self) -> str:
+        """The event in a few words."""
+        return " ".join(part for part in (self.type, self.label, self.about) if part)
+
     def as_json(self) -> dict[str, Any]:
         """The form in which an event is stored with a run."""
         return {
             "type": self.type,
             "label": self.label,
+            "about": self.about,
             "step": self.step,
             "span_id": self.span_id,
             "time_ms": self.time_ms,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from app.replay import refusals
 from app.replay.code import BadCode, LoadedCode, load_code
 from app.replay.rerun import execute
 from app.replay.rerun_pb2 import AgentCode, RerunRequest, RerunResult
@@ -22,7 +21,6 @@ class InProcessRunner:
         self._loop = asyncio.new_event_loop()
 
     def run(self, request: RerunRequest) -> Ended:
-        refusals.forget()
         ours = migration.CURRENT_STATE_SCHEMA_VERSION
         try:
             code = self._code(request.code)

@@ -80,7 +80,7 @@ class Judge:
             notes.append(f"{self.evidence.duplicates} duplicate trace deliveries were collapsed")
         result = finished.result
         if result is not None:
-            notes += [f"the sandbox refused: {text}" for text in result.refusals]
+            notes += [f"the sandbox refused: it {text}" for text in result.refusals]
         return tuple(notes)
 
     def _rows(self, result: RerunResult | None) -> tuple[Row, ...]:
@@ -142,6 +142,9 @@ class Judge:
                 reason = missing.drift(self.plan, doubtful)
                 return Outcome.IRREPRODUCIBLE, reason.text, reason
             return Outcome.DIVERGED, headline_of(first), None
+        confined = missing.confined_unproven(result, unseen_names)
+        if confined is not None:
+            return Outcome.IRREPRODUCIBLE, confined.text, confined
         if doubtful and unseen_names:
             moved = self._moved(result, doubtful, unseen_names)
             if moved is not None:
@@ -187,16 +190,18 @@ class Judge:
 def headline_of(row: Row) -> str:
     """One sentence about the first diverging row."""
     event = row.event
-    name = f"event {row.ordinal}, {event.type}"
+    name = f"event {row.ordinal}, {event.title}"
     if row.surface == compare.MEMORY:
         name = "memory after the run"
     elif row.surface != compare.TRACE:
         name = row.surface
     match row.state:
         case RowState.RECORDED_ONLY:
-            return f"First divergence at {name}: recorded, and missing from the re-run."
+            return f"First divergence at {name}: recorded, and not in the re-run."
         case RowState.REPLAYED_ONLY:
-            return f"First divergence at {name}: only in the re-run, nothing of the kind was recorded."
+            detail = event.payload.get("detail") or event.payload.get("output")
+            more = f": {_short(detail)}" if detail else "."
+            return f"First divergence at {name}: only in the re-run{more}"
     field = next(field for field in row.fields if field.state == "changed")
     return (
         f"First divergence at {name}, {field.name.removeprefix('attributes.')}: recorded"

@@ -46,6 +46,12 @@ _LABELS: Final[dict[int, str]] = {
     Type.ERROR: ATTRIBUTE_REASON,
 }
 
+_ABOUT: Final[dict[int, str]] = {
+    Type.INTENT_EMITTED: "beam_agents.tool_name",
+    Type.ACTIVATION_END: "beam_agents.activation.status",
+    Type.ERROR: "error.type",
+}
+
 _NAMES: Final[dict[int, str]] = dict(zip(Type.values(), Type.keys(), strict=True))
 
 _LAST: Final = 1 << 40
@@ -115,7 +121,7 @@ def _position(event: TraceEvent, tool_spans: Mapping[bytes, int]) -> tuple[int, 
 
 def neutral(event: TraceEvent, payload: Mapping[str, str] | None = None) -> Event:
     """One trace event as a neutral one."""
-    attributes = dict(event.attributes)
+    attributes = {name: event.attributes[name] for name in sorted(event.attributes)}
     label = attributes.get(_LABELS.get(event.event_type, ""), "")
     unknown: Sequence[str] = ()
     if len(UnknownFieldSet(event)):  # type: ignore[no-untyped-call]
@@ -124,6 +130,7 @@ def neutral(event: TraceEvent, payload: Mapping[str, str] | None = None) -> Even
     return Event(
         type=type_name(event.event_type),
         label=label,
+        about=attributes.get(_ABOUT.get(event.event_type, ""), ""),
         step=event.step_index,
         span_id=span,
         time_ms=event.start_ms,

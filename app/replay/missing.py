@@ -139,13 +139,26 @@ def confined_difference(result: RerunResult) -> Reason | None:
     if confined is not None:
         return confined
     if result.refusals:
-        return Reason(
-            "confined",
-            f"The re-run differs after the sandbox kept it from {result.refusals[0]}.",
-            "An agent that reaches outside its context cannot be re-run exactly.",
-            {"refusals": list(result.refusals)},
-        )
+        return _refused(result, "The re-run differs, and the sandbox refused something it did")
     return None
+
+
+def confined_unproven(result: RerunResult, unseen: Sequence[str]) -> Reason | None:
+    """No difference, but what the sandbox refused may reach something that was not compared."""
+    if not result.refusals or not unseen:
+        return None
+    return _refused(
+        result, "No difference shows, but the sandbox refused something and not all was compared"
+    )
+
+
+def _refused(result: RerunResult, what: str) -> Reason:
+    return Reason(
+        "confined",
+        f"{what}: it {result.refusals[0]}.",
+        "An agent that reaches outside its context cannot be re-run exactly.",
+        {"refusals": list(result.refusals)},
+    )
 
 
 _MISSES: Final = {

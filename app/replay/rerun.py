@@ -10,7 +10,6 @@ import asyncio
 from typing import Any, Final
 
 from app import __version__
-from app.replay import refusals
 from app.replay.code import BadCode, LoadedCode, load_code
 from app.replay.recorder import Recorder, Tripwire
 from app.replay.rerun_pb2 import CacheMiss, RerunRequest, RerunResult
@@ -79,7 +78,6 @@ def execute(
         _fill_miss(result, tripwire.missed, recorder)
     elif activation is not None:
         _fill(result, activation)
-    result.refusals.extend(refusals.noted())
     return _signed(result)
 
 

@@ -52,9 +52,6 @@ def compare_run(plan: Plan, result: RerunResult) -> Comparison:
 
 def replayed_events(plan: Plan, result: RerunResult, attempt: Attempt | None) -> list[Event]:
     """What the re-run emitted; where only it failed, also what it had staged until then."""
-    events = list(result.events)
-    if attempt is not None and attempt.committed and result.staged:
-        events = [*result.staged, *result.events]
     args = {intent.intent_id: intent.args_json for intent in result.intents}
 
     def payload(event: TraceEvent) -> Mapping[str, str]:
@@ -65,7 +62,11 @@ def replayed_events(plan: Plan, result: RerunResult, attempt: Attempt | None) ->
             return {"detail": result.dead_letter.detail}
         return {}
 
-    return ordered(events, plan.request.entity_key, plan.seq, payload)
+    key = plan.request.entity_key
+    events = ordered(result.events, key, plan.seq, payload)
+    if attempt is not None and attempt.committed and result.staged:
+        return ordered(result.staged, key, plan.seq, payload) + events
+    return events
 
 
 def _recorded(

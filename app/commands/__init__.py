@@ -1,0 +1,1 @@
+"""The sub-commands of `hindcast`, one module each; importing one must stay cheap."""

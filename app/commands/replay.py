@@ -1,0 +1,224 @@
+"""`hindcast replay`: from files to a verdict in a terminal, with the agent's code held in the sandbox."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from app.replay.evidence import EvidenceFile
+    from app.replay.rerun_pb2 import AgentCode
+    from app.replay.verdict import Report
+    from app.settings import Sandbox as SandboxSettings
+    from app.settings import Settings
+
+SUMMARY: Final = "re-run one activation against its record and say where they part"
+
+_EPILOG: Final = """\
+exit codes:
+  0  reproduced      the re-run matched everything that could be compared
+  1  diverged        a difference; the first one is named
+  2  unusable        bad invocation, or evidence that is damaged or does not belong together
+  3  irreproducible  an input of the run is missing
+  4  what-if         it ran, but nothing was recorded to compare with
+ 70  Hindcast itself failed; a report is printed
+"""
+
+_ROLES: Final = {
+    "snapshot": "one serialized StateSnapshot (repeatable)",
+    "traces": "varint-framed TraceEvents (repeatable)",
+    "event": "the AgentEnvelope that triggered the activation (repeatable: a batch)",
+    "snapshots": "varint-framed StateSnapshots",
+    "events": "varint-framed AgentEnvelopes: what surrounds the trigger",
+    "intents": "varint-framed ToolIntents",
+    "outputs": "varint-framed outputs",
+    "errors": "varint-framed dead letters",
+}
+
+
+class UsageError(Exception):
+    """The invocation is bad; the text says what was expected."""
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Add this command's options to its parser."""
+    parser.epilog = _EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    evidence = parser.add_argument_group("evidence")
+    for role, what in _ROLES.items():
+        evidence.add_argument(
+            f"--{role}", action="append", default=[], metavar="FILE", help=what
+        )
+    evidence.add_argument("--bundle", metavar="ZIP", help="a downloaded bundle.zip in place of files")
+    code = parser.add_argument_group("agent")
+    code.add_argument("--agent", metavar="M:A", help="the agent, as module:attribute")
+    code.add_argument("--registry", default="", metavar="M:A", help="its tool registry")
+    code.add_argument("--decode", default="", metavar="M:A", help="its decode hook")
+    code.add_argument("--config", default="", metavar="M:A", help="a dict of AgentConfig arguments")
+    code.add_argument(
+        "--agent-path",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="folder to import from (repeatable; default: the current one)",
+    )
+    code.add_argument("--build", metavar="NAME", help="an agent build of hindcast.toml instead")
+    parser.add_argument("--seq", type=int, metavar="N", help="narrow to one seq")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument(
+        "--allow-network", action="store_true", help="let tools reach the network (recorded)"
+    )
+    parser.add_argument(
+        "--unconfined",
+        action="store_true",
+        help="run the agent even where nothing can confine it",
+    )
+    parser.add_argument(
+        "--log-level", choices=("debug", "info", "warning", "error"), default="warning"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
+    import logging
+
+    logging.basicConfig(level=args.log_level.upper(), format="%(levelname)s %(message)s")
+    try:
+        settings = _settings(args)
+        code = _code(args, settings)
+        report = _replay(args, code, settings)
+    except UsageError as error:
+        print(f"hindcast replay: {error}", file=sys.stderr)
+        return 2
+    _print(report, args.format)
+    return report.verdict.exit_code
+
+
+def _replay(args: argparse.Namespace, code: AgentCode, settings: Settings | None) -> Report:
+    from app.sandbox.runner import Sandbox
+
+    held = None if settings is None else settings.sandbox
+    sandbox = Sandbox(
+        allow_network=args.allow_network,
+        unconfined=args.unconfined or (held is not None and held.unconfined),
+    )
+    # The child loads while this process reads the evidence.
+    with sandbox:
+        from app.replay.engine import replay
+
+        files, seq = _files(args)
+        return replay(
+            files,
+            _Limited(sandbox, held),
+            code,
+            seq=seq if args.seq is None else args.seq,
+            allow_network=args.allow_network,
+        )
+
+
+class _Limited:
+    """The sandbox with the configured limits."""
+
+    def __init__(self, sandbox, held: SandboxSettings | None) -> None:  # type: ignore[no-untyped-def]
+        from app.sandbox.model import MIB, Limits
+
+        self._sandbox = sandbox
+        self._limits = (
+            Limits() if held is None else Limits(wall_s=held.wall_s, memory_bytes=held.memory_mib * MIB)
+        )
+
+    def run(self, request):  # type: ignore[no-untyped-def]
+        return self._sandbox.run(request, self._limits)
+
+
+def _settings(args: argparse.Namespace) -> Settings | None:
+    """The configuration, only where a build is named: everything else works without one."""
+    if args.build is None:
+        return None
+    from app.settings import SettingsError, load
+
+    try:
+        return load()
+    except SettingsError as error:
+        raise UsageError(str(error)) from error
+
+
+def _code(args: argparse.Namespace, settings: Settings | None) -> AgentCode:
+    from app.replay.rerun_pb2 import AgentCode
+
+    if settings is not None:
+        if args.agent:
+            raise UsageError("--agent and --build exclude each other")
+        build = settings.build(args.build)
+        return build.code()
+    if not args.agent:
+        raise UsageError("name the agent with --agent module:attribute, or a build with --build")
+    for option in ("agent", "registry", "decode", "config"):
+        _check_reference(option, getattr(args, option))
+    return AgentCode(
+        agent=args.agent,
+        registry=args.registry,
+        decode=args.decode,
+        config=args.config,
+        paths=[str(_folder(path)) for path in args.agent_path or ["."]],
+    )
+
+
+def _check_reference(option: str, reference: str) -> None:
+    module, colon, attribute = reference.partition(":")
+    if reference and not (module and colon and attribute):
+        raise UsageError(f"--{option} {reference!r} is not of the form module:attribute")
+
+
+def _folder(path: str) -> Path:
+    folder = Path(path).resolve()
+    if not folder.is_dir():
+        raise UsageError(f"--agent-path {path}: no such folder")
+    return folder
+
+
+def _files(args: argparse.Namespace) -> tuple[list[EvidenceFile], int | None]:
+    """The evidence, and the seq that a bundle was narrowed to."""
+    given = list(_given(args))
+    if args.bundle is None:
+        for role in ("traces", "event"):
+            if not getattr(args, role):
+                raise UsageError(f"--{role} is missing: {_ROLES[role]}")
+        return given, None
+    from app.incidents.bundle import read
+    from app.incidents.errors import BundleError
+
+    try:
+        bundle = read(_bytes(args.bundle))
+    except BundleError as error:
+        raise UsageError(f"{args.bundle}: {error}") from error
+    return [*bundle.files, *given], bundle.seq
+
+
+def _given(args: argparse.Namespace) -> Iterator[EvidenceFile]:
+    from app.replay.evidence import EvidenceFile, Role
+
+    for role in _ROLES:
+        for name in getattr(args, role):
+            yield EvidenceFile(Role(role), name, _bytes(name))
+
+
+def _bytes(name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror or error}") from error
+
+
+def _print(report: Report, form: str) -> None:
+    if form == "json":
+        import json
+
+        print(json.dumps(report.verdict.as_json(), ensure_ascii=False, indent=2))
+        return
+    from app.replay.render import text
+
+    sys.stdout.write(text(report, colour=sys.stdout.isatty()))
