@@ -1,0 +1,83 @@
+"""What the host and the pre-loaded process say to each other about runs.
+
+Commands are JSON from the trusted host; answers are JSON from trusted code, sent before any agent code runs or by
+the process that never runs any. What a run itself has to say arrives on a pipe of its own, as one protobuf message.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from app.sandbox.model import Ending
+
+CONTROL_DESCRIPTOR: Final = 3
+MAX_MESSAGE: Final = 128 * 1024
+
+NONCE_BYTES: Final = 16
+# A nonce that only this run was given, how the run ended, and how many bytes of `RerunResult` follow.
+FRAME: Final = struct.Struct(f"={NONCE_BYTES}sBQ")
+FRAME_ENDINGS: Final = (
+    Ending.FINISHED,
+    Ending.EXITED_EARLY,
+    Ending.MEMORY_LIMIT,
+    Ending.RESULT_TOO_LARGE,
+    Ending.CRASHED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How the pre-loaded process is set up, for as long as it lives."""
+
+    entry: str
+    preload: list[str]
+    import_path: list[str]
+    app_root: str
+    namespaces: bool
+    allow_network: bool
+    unconfined: bool
+
+    def encode(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, text: str) -> Start:
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One run. Four descriptors travel with it: request, result, prints, report.
+
+    `places` are pairs of an agent path as given and where it really is, `readable` pairs of a real path and whether
+    all beneath it may be read. `slot` picks the user id, where there is a choice.
+    """
+
+    places: list[tuple[str, str]]
+    readable: list[tuple[str, bool]]
+    scratch: str
+    slot: int
+    nonce: str
+    cpu_s: int
+    memory_bytes: int
+    processes: int
+    scratch_bytes: int
+    result_bytes: int
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Order:
+        fields = json.loads(data)
+        fields["places"] = [(given, real) for given, real in fields["places"]]
+        fields["readable"] = [(path, bool(whole)) for path, whole in fields["readable"]]
+        return cls(**fields)
+
+
+def report(**fields: Any) -> bytes:
+    """One message about a run, to the host."""
+    return json.dumps(fields).encode()

@@ -1,0 +1,246 @@
+"""Run one activation where it can reach nothing: the host's side of the sandbox."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from google.protobuf.message import DecodeError
+
+from app.replay.rerun_pb2 import RerunRequest, RerunResult
+from app.sandbox import channels, paths, scratch, zygote
+from app.sandbox.model import Ending, Finished, Limits, SandboxError
+from app.sandbox.protocol import FRAME, FRAME_ENDINGS, NONCE_BYTES, Order, Start
+from app.sandbox.supervise import Outcome, Supervisor
+from app.sandbox.zygote import Zygote, ZygoteGoneError
+
+ENTRY: Final = "app.replay.rerun:run"
+_CPU_SLACK_MS: Final = 50
+DEFAULT_LIMITS: Final = Limits()
+
+
+class Sandbox:
+    """One pre-loaded process for one agent build, and the runs that are forked from it.
+
+    `run` may be called from several threads at once; each call is a process of its own. A pre-loaded process that
+    dies is replaced by the next run. `denied` are files that no run may read even where they lie inside an agent's
+    folder. `namespaces=False` keeps to the baseline tier. `unconfined` runs the code even where the baseline cannot
+    be reached, and is only ever the operator's explicit word (setting `sandbox.unconfined`).
+    """
+
+    def __init__(
+        self,
+        *,
+        interpreter: Path | None = None,
+        entry: str = ENTRY,
+        preload: Iterable[str] = (),
+        import_path: Iterable[str] | None = None,
+        denied: Iterable[str] = (),
+        allow_network: bool = False,
+        unconfined: bool = False,
+        namespaces: bool = True,
+    ) -> None:
+        self._interpreter = interpreter or Path(sys.executable)
+        self._allow_network = allow_network
+        self._denied = tuple(denied)
+        self._start = Start(
+            entry=entry,
+            preload=list(preload),
+            import_path=zygote.import_path() if import_path is None else list(import_path),
+            app_root=paths.app_root(),
+            namespaces=namespaces,
+            allow_network=allow_network,
+            unconfined=unconfined,
+        )
+        self._lock = threading.Lock()
+        self._zygote: Zygote | None = None
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Begin to load, and return at once; `run` does so itself where this was not called."""
+        self._live_zygote()
+
+    def close(self) -> None:
+        """End the pre-loaded process and every run; safe to call twice."""
+        with self._lock:
+            self._closed = True
+            living, self._zygote = self._zygote, None
+        if living is not None:
+            living.close()
+
+    def run(
+        self, request: RerunRequest, limits: Limits = DEFAULT_LIMITS, *, stop: threading.Event | None = None
+    ) -> Finished:
+        """Run one request to its end, whatever that is; `stop` cancels it within a tenth of a second.
+
+        Raises `AgentPathError` for a search path that must not be opened, `ValueError` for a request that wants the
+        network from a sandbox without it, and `SandboxError` where the pre-loaded process does not start.
+        """
+        if request.allow_network and not self._allow_network:
+            raise ValueError(
+                "the request allows the network and this sandbox does not; create it with allow_network=True"
+            )
+        places = paths.agent_paths(request.code.paths)
+        readable = [item for _, real in places for item in paths.readable(real, self._denied)]
+        data = request.SerializeToString()
+        begun = time.monotonic()
+        with _scratch_folder() as folder:
+            nonce = secrets.token_bytes(NONCE_BYTES)
+            order = Order(
+                places=places,
+                readable=readable,
+                scratch=folder,
+                slot=secrets.randbits(32),
+                nonce=nonce.hex(),
+                cpu_s=limits.cpu_s,
+                memory_bytes=limits.memory_bytes,
+                processes=limits.processes,
+                scratch_bytes=limits.scratch_bytes,
+                result_bytes=limits.result_bytes,
+            )
+            outcome = self._attempt(order, data, limits, stop)
+        return _conclude(outcome, nonce, limits, (time.monotonic() - begun) * 1000)
+
+    def _attempt(self, order: Order, data: bytes, limits: Limits, stop: threading.Event | None) -> Outcome:
+        """Follow the order; once more with a new process where the old one had died before it took the order."""
+        complaint = ""
+        for _ in range(2):
+            living = self._live_zygote()
+            with channels.open_for(data) as (ours, theirs):
+                try:
+                    living.send(order, theirs.descriptors())
+                except ZygoteGoneError:
+                    outcome = Outcome(stuck=True)
+                else:
+                    theirs.close()
+                    outcome = Supervisor(ours, order.scratch, limits, stop).follow()
+            if outcome.stuck or not outcome.taken:
+                complaint = self._abandon(living)
+            if outcome.taken:
+                return outcome
+        raise SandboxError(f"the sandbox does not start: {complaint or 'its process ended without a word'}")
+
+    def _live_zygote(self) -> Zygote:
+        with self._lock:
+            if self._closed:
+                raise SandboxError("the sandbox is closed")
+            if self._zygote is not None and not self._zygote.alive():
+                self._zygote.close()
+                self._zygote = None
+            if self._zygote is None:
+                self._zygote = Zygote(self._interpreter, self._start)
+            return self._zygote
+
+    def _abandon(self, living: Zygote) -> str:
+        """Never use this process again; returns what it had to say."""
+        with self._lock:
+            if self._zygote is living:
+                self._zygote = None
+        living.close()
+        return living.complaints()
+
+
+@contextmanager
+def _scratch_folder() -> Iterator[str]:
+    folder = scratch.make()
+    try:
+        yield folder
+    finally:
+        scratch.remove(folder)
+
+
+def _conclude(outcome: Outcome, nonce: bytes, limits: Limits, duration_ms: float) -> Finished:
+    """Name the ending: what the host did comes first, then what the run itself said, then how its process died."""
+    said, result = _read_frame(outcome.frame, nonce)
+    if outcome.refused:
+        ending, detail = Ending.REFUSED_CONFINEMENT, outcome.refused
+    elif outcome.cause is not None and said is None:
+        ending, detail = outcome.cause, _limit_reached(outcome.cause, limits)
+    elif said is not None:
+        ending, detail = said, _own_words(said, result, limits)
+    else:
+        ending, detail = _from_death(outcome, limits)
+    refusals = tuple(result.refusals) if result is not None else ()
+    return Finished(
+        result=result if ending is Ending.FINISHED else None,
+        ending=ending,
+        detail=detail,
+        printed=outcome.printed.decode(errors="replace"),
+        discarded_bytes=outcome.discarded,
+        refusals=refusals,
+        confinement=outcome.confinement,
+        duration_ms=duration_ms,
+        cpu_ms=outcome.cpu_ms,
+    )
+
+
+def _read_frame(frame: bytearray, nonce: bytes) -> tuple[Ending | None, RerunResult | None]:
+    """What the run said of itself; nothing where it said nothing whole."""
+    if len(frame) < FRAME.size:
+        return (Ending.GARBLED_RESULT, None) if frame else (None, None)
+    seen, code, length = FRAME.unpack_from(frame)
+    if seen != nonce or code >= len(FRAME_ENDINGS) or length < len(frame) - FRAME.size:
+        return Ending.GARBLED_RESULT, None
+    if length > len(frame) - FRAME.size:
+        return None, None
+    try:
+        return FRAME_ENDINGS[code], RerunResult.FromString(bytes(frame[FRAME.size :]))
+    except DecodeError:
+        return Ending.GARBLED_RESULT, None
+
+
+def _limit_reached(cause: Ending, limits: Limits) -> str:
+    return {
+        Ending.TIME_LIMIT: f"it ran for more than {limits.wall_s:g} s",
+        Ending.PROCESS_LIMIT: f"it started more than {limits.processes} threads",
+        Ending.SCRATCH_LIMIT: f"it wrote more than {limits.scratch_bytes} bytes, or 10,000 files",
+        Ending.RESULT_TOO_LARGE: f"its result is larger than {limits.result_bytes} bytes",
+        Ending.CANCELLED: "it was cancelled",
+    }[cause]
+
+
+def _own_words(said: Ending, result: RerunResult | None, limits: Limits) -> str:
+    words = result.error_detail if result is not None else ""
+    if said is Ending.FINISHED:
+        return ""
+    if said is Ending.MEMORY_LIMIT:
+        return f"it needed more than {limits.memory_bytes} bytes of memory"
+    if said is Ending.RESULT_TOO_LARGE:
+        return f"its result is larger than {limits.result_bytes} bytes ({words})"
+    return words or "what it returned is not a result"
+
+
+def _from_death(outcome: Outcome, limits: Limits) -> tuple[Ending, str]:
+    code = outcome.exit_code
+    if outcome.failed:
+        return Ending.SANDBOX_LOST, outcome.failed
+    if code is None:
+        return Ending.SANDBOX_LOST, "the sandbox's own process ended during the run"
+    if code >= 0:
+        return Ending.EXITED_EARLY, f"its process ended with status {code} before it gave a result"
+    if outcome.cpu_ms >= limits.cpu_s * 1000 - _CPU_SLACK_MS:
+        return Ending.CPU_LIMIT, f"it used more than {limits.cpu_s} s of processor time"
+    return Ending.KILLED_BY_SIGNAL, f"its process was killed by signal {-code} ({_signal_name(-code)})"
+
+
+def _signal_name(number: int) -> str:
+    with suppress(ValueError):
+        return signal.Signals(number).name
+    return "unknown"
