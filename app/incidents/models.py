@@ -236,6 +236,7 @@ class RunRow(Base):
     surface: Mapped[str] = mapped_column(PlainText)
     event_type: Mapped[str] = mapped_column(PlainText)
     label: Mapped[str] = mapped_column(PlainText)
+    about: Mapped[str] = mapped_column(PlainText)
     step: Mapped[int | None] = mapped_column(BigInteger)
     cause: Mapped[int | None] = mapped_column(Integer)
     recorded: Mapped[dict[str, Any] | None] = mapped_column(Json, deferred=True, deferred_raiseload=True)

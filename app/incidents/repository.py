@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Select, bindparam, delete, func, select, text, tuple_, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import distinct_on, insert
 from sqlalchemy.orm import undefer
 
 from app.incidents.columns import EpochMs, dumps, plain
@@ -19,9 +19,7 @@ from app.replay.verdict import Row
 REPLAY_TASK: Final = "hindcast.replay"
 
 _BODIES: Final = (undefer(RunRow.recorded), undefer(RunRow.replayed), undefer(RunRow.fields))
-_ROW_COLUMNS: Final = (
-    "run_id, ordinal, state, surface, event_type, label, step, cause, recorded, replayed, fields"  # as in `_line`
-)
+_ROW_COLUMNS: Final = "run_id, ordinal, state, surface, event_type, label, about, step, cause, recorded, replayed, fields"  # as in `_line`
 
 
 def queue_of(build: str) -> str:
@@ -82,7 +80,7 @@ async def latest_runs(session: ReadSession, incident_ids: Sequence[str]) -> list
     query = (
         select(Run)
         .where(Run.incident_id.in_(incident_ids))
-        .distinct(Run.incident_id)
+        .ext(distinct_on(Run.incident_id))
         .order_by(Run.incident_id, Run.number.desc())
     )
     return list(await session.scalars(query))
@@ -218,6 +216,7 @@ def _line(run_id: str, row: Row) -> tuple[Any, ...]:
         plain(row.surface),
         plain(event.type),
         plain(event.label),
+        plain(event.about),
         event.step,
         row.cause,
         None if row.recorded is None else dumps(row.recorded.as_json()),

@@ -193,6 +193,7 @@ def run_rows() -> None:
         sa.Column("surface", sa.Text(), nullable=False),
         sa.Column("event_type", sa.Text(), nullable=False),
         sa.Column("label", sa.Text(), nullable=False),
+        sa.Column("about", sa.Text(), nullable=False),
         sa.Column("step", sa.BigInteger()),
         sa.Column("cause", sa.Integer()),
         json("recorded", nullable=True),
