@@ -47,7 +47,8 @@ def test_what_is_not_compared_has_a_reason() -> None:
         "the peer refused the input": "b01 b02 b03 b04 b05 b06 b07 b08 b09 b10 b11 b12 b13 b14 b15 b22",
         "no valid command line": "b16 b17 b18 b19 b20 b21",
         "the peer died on a traceback": "c01 c02 c04 c06 t04",
-        "the peer found it irreproducible": "d30 i01 i02 i03 i04 i05 i06 i07 i08 i09 i10 i11 i12 i13 i14 i15 i16 i17 i18 n10 s13 s16",
+        "the peer found it irreproducible": "d30 i01 i02 i03 i04 i05 i06 i07 i08 i09 i10 i11 i12 i13 i14 i15 i16 i17"
+        " i18 n10 s13 s16",
         "the peer ended without a verdict": "u06",
     }
     assert len(COMPARED) + sum(map(len, listed.values())) == len(recordings())
