@@ -39,16 +39,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
-    except Exception:
+    except Exception:  # noqa: BLE001 - a crash of ours must never look like a verdict
         _report(args.command)
         return EXIT_INTERNAL
     return code
 
 
 def _parser(name: str | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="hindcast", description="Incident forensics for streaming AI agents."
-    )
+    parser = argparse.ArgumentParser(prog="hindcast", description="Incident forensics for streaming AI agents.")
     parser.add_argument("--version", action="version", version=f"hindcast {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for command, summary in COMMANDS.items():

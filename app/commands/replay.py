@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from app.replay.evidence import EvidenceFile
-    from app.replay.rerun_pb2 import AgentCode
+    from app.replay.rerun_pb2 import AgentCode, RerunRequest
     from app.replay.verdict import Report
+    from app.sandbox.model import Finished
+    from app.sandbox.runner import Sandbox
     from app.settings import Sandbox as SandboxSettings
     from app.settings import Settings
 
@@ -49,9 +51,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     evidence = parser.add_argument_group("evidence")
     for role, what in _ROLES.items():
-        evidence.add_argument(
-            f"--{role}", action="append", default=[], metavar="FILE", help=what
-        )
+        evidence.add_argument(f"--{role}", action="append", default=[], metavar="FILE", help=what)
     evidence.add_argument("--bundle", metavar="ZIP", help="a downloaded bundle.zip in place of files")
     code = parser.add_argument_group("agent")
     code.add_argument("--agent", metavar="M:A", help="the agent, as module:attribute")
@@ -68,17 +68,13 @@ def register(parser: argparse.ArgumentParser) -> None:
     code.add_argument("--build", metavar="NAME", help="an agent build of hindcast.toml instead")
     parser.add_argument("--seq", type=int, metavar="N", help="narrow to one seq")
     parser.add_argument("--format", choices=("text", "json"), default="text")
-    parser.add_argument(
-        "--allow-network", action="store_true", help="let tools reach the network (recorded)"
-    )
+    parser.add_argument("--allow-network", action="store_true", help="let tools reach the network (recorded)")
     parser.add_argument(
         "--unconfined",
         action="store_true",
         help="run the agent even where nothing can confine it",
     )
-    parser.add_argument(
-        "--log-level", choices=("debug", "info", "warning", "error"), default="warning"
-    )
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="warning")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -122,15 +118,13 @@ def _replay(args: argparse.Namespace, code: AgentCode, settings: Settings | None
 class _Limited:
     """The sandbox with the configured limits."""
 
-    def __init__(self, sandbox, held: SandboxSettings | None) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, sandbox: Sandbox, held: SandboxSettings | None) -> None:
         from app.sandbox.model import MIB, Limits
 
         self._sandbox = sandbox
-        self._limits = (
-            Limits() if held is None else Limits(wall_s=held.wall_s, memory_bytes=held.memory_mib * MIB)
-        )
+        self._limits = Limits() if held is None else Limits(wall_s=held.wall_s, memory_bytes=held.memory_mib * MIB)
 
-    def run(self, request):  # type: ignore[no-untyped-def]
+    def run(self, request: RerunRequest) -> Finished:
         return self._sandbox.run(request, self._limits)
 
 
@@ -152,8 +146,7 @@ def _code(args: argparse.Namespace, settings: Settings | None) -> AgentCode:
     if settings is not None:
         if args.agent:
             raise UsageError("--agent and --build exclude each other")
-        build = settings.build(args.build)
-        return build.code()
+        return _build_code(settings, args.build)
     if not args.agent:
         raise UsageError("name the agent with --agent module:attribute, or a build with --build")
     for option in ("agent", "registry", "decode", "config"):
@@ -164,6 +157,22 @@ def _code(args: argparse.Namespace, settings: Settings | None) -> AgentCode:
         decode=args.decode,
         config=args.config,
         paths=[str(_folder(path)) for path in args.agent_path or ["."]],
+    )
+
+
+def _build_code(settings: Settings, name: str) -> AgentCode:
+    from app.replay.rerun_pb2 import AgentCode
+
+    build = settings.build(name)
+    if build is None:
+        known = ", ".join(build.name for build in settings.builds) or "none"
+        raise UsageError(f"--build {name}: no such build in hindcast.toml; it names: {known}")
+    return AgentCode(
+        agent=build.agent,
+        registry=build.registry or "",
+        decode=build.decode or "",
+        config=build.config or "",
+        paths=[str(path) for path in build.paths],
     )
 
 

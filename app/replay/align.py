@@ -53,9 +53,7 @@ def _match(
     if not passes or low == high or start == end:
         return []
     token, rest = passes[0], passes[1:]
-    common = _common(
-        [token(event) for event in left[low:high]], [token(event) for event in right[start:end]]
-    )
+    common = _common([token(event) for event in left[low:high]], [token(event) for event in right[start:end]])
     matched: list[tuple[int, int]] = []
     at_left, at_right = low, start
     for i, j in [*((low + i, start + j) for i, j in common), (high, end)]:
@@ -66,9 +64,7 @@ def _match(
     return matched
 
 
-def _with_gaps(
-    matches: list[tuple[int, int]], left: Sequence[Event], right: Sequence[Event]
-) -> Iterator[Pair]:
+def _with_gaps(matches: list[tuple[int, int]], left: Sequence[Event], right: Sequence[Event]) -> Iterator[Pair]:
     """All pairs, unmatched events in their place; an error comes before what it prevented."""
     at_left = at_right = 0
     for i, j in [*matches, (len(left), len(right))]:
@@ -127,9 +123,7 @@ def _search(left: Tokens, right: Tokens) -> tuple[list[tuple[int, int]], int, in
     for edits in range(min(n + m, SEARCH_LIMIT) + 1):
         history.append(dict(reach))
         for diagonal in range(-edits, edits + 1, 2):
-            if diagonal == -edits or (
-                diagonal != edits and reach.get(diagonal - 1, -1) < reach.get(diagonal + 1, -1)
-            ):
+            if diagonal == -edits or (diagonal != edits and reach.get(diagonal - 1, -1) < reach.get(diagonal + 1, -1)):
                 x = reach.get(diagonal + 1, 0)
             else:
                 x = reach.get(diagonal - 1, -1) + 1
@@ -150,9 +144,7 @@ def _trace_back(history: list[dict[int, int]], x: int, y: int, edits: int) -> li
     for step in range(edits, -1, -1):
         reach = history[step]
         diagonal = x - y
-        if diagonal == -step or (
-            diagonal != step and reach.get(diagonal - 1, -1) < reach.get(diagonal + 1, -1)
-        ):
+        if diagonal == -step or (diagonal != step and reach.get(diagonal - 1, -1) < reach.get(diagonal + 1, -1)):
             previous = diagonal + 1
         else:
             previous = diagonal - 1

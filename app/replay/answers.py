@@ -165,16 +165,14 @@ def _take(entry: Entry, source: str, pool: dict[str, Entry], answers: Answers) -
             Outcome.UNUSABLE,
             Reason(
                 "conflicting_snapshots",
-                f"{answers.sources[key]} and {source} hold different answers for one request"
-                f" ({key[:16]}…) of one time",
+                f"{answers.sources[key]} and {source} hold different answers for one request ({key[:16]}…) of one time",
                 "Find out which of the two snapshots was altered and hand in the other.",
                 {"cache_key": key},
             ),
         )
     else:
         answers.notes.append(
-            f"two answers were committed for request {key[:16]}…; the one from"
-            f" {answers.sources[key]} is used"
+            f"two answers were committed for request {key[:16]}…; the one from {answers.sources[key]} is used"
         )
 
 

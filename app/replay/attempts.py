@@ -127,9 +127,7 @@ class Attempt:
 def attempts_of(entity_key: bytes, records: Iterable[TraceRecord]) -> list[Attempt]:
     """All attempts of one key, ordered by seq, then by clock and entry step."""
     by_seq = _by_seq(entity_key, records)
-    found = [
-        attempt for seq, members in by_seq.items() for attempt in _Grouping(entity_key, seq).run(members)
-    ]
+    found = [attempt for seq, members in by_seq.items() for attempt in _Grouping(entity_key, seq).run(members)]
     found.sort(key=lambda a: (a.seq, a.clock_ms, -1 if a.entry_step is None else a.entry_step))
     assign_lives(found)
     return found
@@ -199,11 +197,7 @@ class _Grouping:
             category = Category.TIMER
         else:
             category = Category.FAILURE
-        self.lone.append(
-            Attempt(
-                self.entity_key, self.seq, record.event.start_ms, category, records=[record]
-            )
-        )
+        self.lone.append(Attempt(self.entity_key, self.seq, record.event.start_ms, category, records=[record]))
 
     def _frame(self, record: TraceRecord) -> None:
         event = record.event
@@ -250,10 +244,7 @@ class _Grouping:
 
     def _is_escalation(self, event: TraceEvent) -> bool:
         """An intent that hangs on a span which no activation carries, at the step it names."""
-        return (
-            event.event_type == Type.INTENT_EMITTED
-            and self.entries.get(event.parent_span_id) == event.step_index
-        )
+        return event.event_type == Type.INTENT_EMITTED and self.entries.get(event.parent_span_id) == event.step_index
 
     def _finish(self, attempt: Attempt) -> Attempt:
         types = {record.event.event_type for record in attempt.records}

@@ -53,9 +53,7 @@ def _fits(window: Sequence[AgentEnvelope], trigger: AgentEnvelope, clock_ms: int
     return trigger in window and max(e.event_time_ms for e in window) == clock_ms
 
 
-def flush_of(
-    envelopes: Sequence[AgentEnvelope], attempts: Sequence[Attempt], target: Attempt
-) -> list[AgentEnvelope]:
+def flush_of(envelopes: Sequence[AgentEnvelope], attempts: Sequence[Attempt], target: Attempt) -> list[AgentEnvelope]:
     """What a flush took when every earlier one of its life took its share; empty if it does not fit."""
     arrived = [e for e in envelopes if kind_of(e) == START]
     at = 0

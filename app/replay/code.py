@@ -58,14 +58,11 @@ def _resolve(what: str, reference: str, *, required: bool = False) -> Any:
     except ModuleNotFoundError as error:
         if error.name is not None and module_name.split(".")[0] == error.name.split(".")[0]:
             raise BadCode(
-                f"--{what} {reference}: no module {error.name!r} on the agent path; check"
-                " --agent-path"
+                f"--{what} {reference}: no module {error.name!r} on the agent path; check --agent-path"
             ) from error
         raise BadCode(f"--{what} {reference}: importing it failed: {error}") from error
     except BaseException as error:
-        raise BadCode(
-            f"--{what} {reference}: importing it failed: {type(error).__name__}: {error}"
-        ) from error
+        raise BadCode(f"--{what} {reference}: importing it failed: {type(error).__name__}: {error}") from error
     for name in path.split("."):
         try:
             target = getattr(target, name)
@@ -78,7 +75,5 @@ def _config(config: Any) -> Mapping[str, Any]:
     if config is None:
         return {}
     if not isinstance(config, Mapping):
-        raise BadCode(
-            f"--config names a {type(config).__name__}; a mapping of AgentConfig arguments is expected"
-        )
+        raise BadCode(f"--config names a {type(config).__name__}; a mapping of AgentConfig arguments is expected")
     return config

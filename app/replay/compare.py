@@ -61,6 +61,8 @@ def _fields(recorded: Event, replayed: Event) -> Iterator[FieldPair]:
         yield FieldPair("event_type", recorded.type, replayed.type, FieldState.CHANGED)
     if recorded.attributes != replayed.attributes:
         yield from _attributes(recorded, replayed)
+    elif recorded.label != replayed.label:
+        yield FieldPair("label", recorded.label, replayed.label, FieldState.CHANGED)
     if recorded.payload and replayed.payload:
         for name in recorded.payload:
             if name in replayed.payload:
@@ -158,11 +160,7 @@ def differences(rows: Sequence[Row]) -> list[Difference]:
         if row.state in _ONE_SIDED:
             found.append(_difference(row, None))
         elif row.state is RowState.CHANGED:
-            found += [
-                _difference(row, field)
-                for field in row.fields
-                if field.state is FieldState.CHANGED
-            ]
+            found += [_difference(row, field) for field in row.fields if field.state is FieldState.CHANGED]
     return found
 
 

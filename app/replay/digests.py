@@ -15,10 +15,7 @@ HEAD: Final = 2_000
 
 def file_digests(evidence: Evidence) -> list[dict[str, Any]]:
     """Role, name, size and sha256 of every file handed in."""
-    return [
-        {"role": str(f.role), "name": f.name, "bytes": len(f.data), "sha256": f.sha256}
-        for f in evidence.files
-    ]
+    return [{"role": str(f.role), "name": f.name, "bytes": len(f.data), "sha256": f.sha256} for f in evidence.files]
 
 
 def products(result: RerunResult) -> dict[str, Any]:

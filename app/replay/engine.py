@@ -65,9 +65,7 @@ def replay(
 
 
 class _Replay:
-    def __init__(
-        self, evidence: Evidence, target: Target, planner: Planner, runner: Runner
-    ) -> None:
+    def __init__(self, evidence: Evidence, target: Target, planner: Planner, runner: Runner) -> None:
         self.evidence = evidence
         self.target = target
         self.planner = planner
@@ -83,10 +81,7 @@ class _Replay:
         )
         if len(reports) == 1:
             return best
-        note = (
-            f"{len(reports)} attempts share this clock; each was tried, and this is the one that"
-            " fits best"
-        )
+        note = f"{len(reports)} attempts share this clock; each was tried, and this is the one that fits best"
         return replace(best, verdict=replace(best.verdict, notes=(*best.verdict.notes, note)))
 
     def _attempt(self, attempt: Attempt) -> Report:
@@ -131,8 +126,7 @@ def _refuse_unanswerable(attempt: Attempt, code: AgentCode) -> None:
             Outcome.UNUSABLE,
             Reason(
                 "newer_event_type",
-                f"the attempt holds {', '.join(map(type_name, newer))}, which this version does not"
-                " know",
+                f"the attempt holds {', '.join(map(type_name, newer))}, which this version does not know",
                 "Upgrade Hindcast to a release that knows it.",
             ),
         )

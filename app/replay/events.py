@@ -11,9 +11,9 @@ from typing import Any
 class Event:
     """One event of an attempt, recorded or replayed.
 
-    `type` is what happened, `label` what tells its kind (model, tool, intent kind); alignment goes
-    by these two. `about` is what a person wants to read beside them. `attributes` are the framework's own, `identity` holds ids, key and times (as
-    text), `payload` what no trace carries (arguments, output, detail). All three are compared; a
+    `type` is what happened, `label` what tells its kind (model, tool, intent kind); alignment goes by these two.
+    `about` is what a person wants to read beside them. `attributes` are the framework's own, `identity` holds ids,
+    key and times (as text), `payload` what no trace carries (arguments, output, detail). All three are compared; a
     payload only where both sides have it.
     """
 

@@ -243,8 +243,8 @@ def _records(file: EvidenceFile, payloads: Iterable[bytes]) -> Iterator[Any]:
         misfit = _misfit(record)
         if misfit is not None:
             where = "" if file.role in SINGLE else f"frame {index} is "
-            error = RecordError(record_type.DESCRIPTOR.name, misfit)
-            raise _unusable(file, f"{where}{error}", _other_kind(file))
+            other = RecordError(record_type.DESCRIPTOR.name, misfit)
+            raise _unusable(file, f"{where}{other}", _other_kind(file))
         yield record
 
 
@@ -258,7 +258,7 @@ def _dead_letters(file: EvidenceFile, payloads: list[bytes]) -> Iterator[Activat
 
 def _misfit(record: Message) -> str | None:
     """A field that this record type has, written with another wire type: it is another record."""
-    unknown = UnknownFieldSet(record)  # type: ignore[no-untyped-call]
+    unknown = UnknownFieldSet(record)
     if not len(unknown):
         return None
     known = type(record).DESCRIPTOR.fields_by_number
@@ -272,9 +272,7 @@ def _misfit(record: Message) -> str | None:
 def _refuse_newer(file: EvidenceFile, snapshot: StateSnapshot) -> None:
     blobs: list[tuple[str, Any]] = [("snapshot", snapshot)]
     blobs += [
-        (name, getattr(snapshot, name))
-        for name in ("memory", "llm_cache", "continuation")
-        if snapshot.HasField(name)  # type: ignore[arg-type]
+        (name, getattr(snapshot, name)) for name in ("memory", "llm_cache", "continuation") if snapshot.HasField(name)
     ]
     for name, blob in blobs:
         version = version_of(blob)
@@ -288,9 +286,7 @@ def _refuse_newer(file: EvidenceFile, snapshot: StateSnapshot) -> None:
 
 
 def _unusable(file: EvidenceFile, problem: str, remedy: str) -> UnusableFile:
-    return UnusableFile(
-        FileProblem(file.name, str(file.role), problem, _EXPECTED[file.role], remedy)
-    )
+    return UnusableFile(FileProblem(file.name, str(file.role), problem, _EXPECTED[file.role], remedy))
 
 
 def _empty(file: EvidenceFile) -> UnusableFile:
@@ -341,15 +337,15 @@ def _fits(role: Role, data: bytes) -> bool:
         record: Any = parse(record_type, data)
     except RecordError:
         return False
-    if len(UnknownFieldSet(record)):  # type: ignore[no-untyped-call]
+    if len(UnknownFieldSet(record)):
         return False
     if role is Role.TRACES:
-        return len(record.trace_id) == 16 and len(record.span_id) == 8
+        return (len(record.trace_id), len(record.span_id)) == (16, 8)
     if role is Role.INTENTS:
-        return len(record.intent_id) == 36
+        return bool(len(record.intent_id) == 36)
     if role in (Role.SNAPSHOT, Role.SNAPSHOTS):
-        return record.state_schema_version > 0
-    return record.WhichOneof("payload") is not None
+        return bool(record.state_schema_version)
+    return bool(record.WhichOneof("payload"))
 
 
 def check_file(file: EvidenceFile) -> FileSummary:
@@ -381,7 +377,7 @@ def _describe(evidence: Evidence, role: Role) -> tuple[int, str, set[bytes], lis
     match role:
         case Role.SNAPSHOT | Role.SNAPSHOTS:
             records = [snapshot.record for snapshot in evidence.snapshots]
-            text = "; ".join(_snapshot_text(record) for record in records[:3])
+            text = "; ".join(_snapshot_text(record) for record in records[:3]) or "no whole snapshot"
             return len(records), text, {r.entity_key for r in records}, _unknown(records)
         case Role.TRACES:
             traces = [record.event for record in evidence.traces.values()]

@@ -23,9 +23,7 @@ from app.wire.records import AgentEnvelope, serialize
 class Forward:
     """Runs a key's life forward inside one set of evidence."""
 
-    def __init__(
-        self, evidence: Evidence, target: Target, planner: Planner, runner: Runner
-    ) -> None:
+    def __init__(self, evidence: Evidence, target: Target, planner: Planner, runner: Runner) -> None:
         self.evidence = evidence
         self.target = target
         self.planner = planner
@@ -33,11 +31,7 @@ class Forward:
 
     def reach(self, life: int, counter: int) -> State | None:
         """The state at a counter, or None when it cannot be reached exactly."""
-        steps = {
-            self.planner.counter(a, a.kind): a
-            for a in self.target.all_attempts
-            if a.life == life and a.committed
-        }
+        steps = {self.planner.counter(a, a.kind): a for a in self.target.all_attempts if a.life == life and a.committed}
         base = self._base(life, counter, steps)
         if base is None:
             return None
@@ -74,14 +68,10 @@ class Forward:
                 )
         return None
 
-    def _run(
-        self, attempt: Attempt, state: State, envelopes: list[AgentEnvelope]
-    ) -> RerunResult | None:
+    def _run(self, attempt: Attempt, state: State, envelopes: list[AgentEnvelope]) -> RerunResult | None:
         """The result of one step when it came out exactly as recorded, else None."""
         try:
-            plan = self.planner.plan(
-                attempt, attempt.kind, envelopes, state, intent_of(envelopes[0])
-            )
+            plan = self.planner.plan(attempt, attempt.kind, envelopes, state, intent_of(envelopes[0]))
         except Unanswerable:
             return None
         finished = self.runner.run(plan.request)

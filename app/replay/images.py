@@ -58,9 +58,7 @@ def counter_before(attempt: Attempt, kind: str, attempts: Iterable[Attempt], int
     return attempt.seq + 1 + _resumes_before(attempt, peers, resumes, intent)
 
 
-def _resumes_before(
-    failed: Attempt, peers: Sequence[Attempt], resumes: Sequence[Attempt], intent: str
-) -> int:
+def _resumes_before(failed: Attempt, peers: Sequence[Attempt], resumes: Sequence[Attempt], intent: str) -> int:
     """How many resumes had been committed when a failed one ran: its intent tells which wait it was."""
     for index, resume in enumerate(resumes):
         if intent in resume.intent_ids():
@@ -117,9 +115,7 @@ def _older_than_known(found: set[int], attempts: Sequence[Attempt]) -> bool:
 class Images:
     """The captured states of the target's life, by counter."""
 
-    def __init__(
-        self, snapshots: Iterable[Snapshot], attempts: Sequence[Attempt], life: int
-    ) -> None:
+    def __init__(self, snapshots: Iterable[Snapshot], attempts: Sequence[Attempt], life: int) -> None:
         self.life = life
         self.bound: list[Snapshot] = []
         self.unbound: list[Snapshot] = []

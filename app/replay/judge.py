@@ -52,7 +52,10 @@ class Judge:
         result = finished.result
         reason = missing.from_ending(finished) if result is None else missing.from_result(self.plan, result)
         if reason is not None:
-            return Report(replace(base, outcome=reason.outcome, headline=reason.reason.text, reason=reason.reason), self._rows(result))
+            return Report(
+                replace(base, outcome=reason.outcome, headline=reason.reason.text, reason=reason.reason),
+                self._rows(result),
+            )
         assert result is not None
         if self.plan.attempt is None:
             return self._what_if(base, result)
@@ -92,17 +95,14 @@ class Judge:
     def _what_if(self, base: Verdict, result: RerunResult) -> Report:
         events = replayed_events(self.plan, result, None)
         rows = tuple(
-            Row(ordinal, RowState.REPLAYED_ONLY, compare.TRACE, None, event)
-            for ordinal, event in enumerate(events)
+            Row(ordinal, RowState.REPLAYED_ONLY, compare.TRACE, None, event) for ordinal, event in enumerate(events)
         )
         text = (
             f"This answer to seq {self.plan.seq} has not run in the pipeline; the rows show what it"
             " would emit. Nothing was sent anywhere."
         )
         return Report(
-            replace(
-                base, outcome=Outcome.WHAT_IF, headline=text, counts=compare.counts(rows)
-            ),
+            replace(base, outcome=Outcome.WHAT_IF, headline=text, counts=compare.counts(rows)),
             rows,
         )
 
@@ -121,9 +121,7 @@ class Judge:
             notes=(*base.notes, *comparison.notes),
         )
         doubtful = suspects(result.reads, self.plan.state, self.plan.clocks)
-        outcome, headline, reason = self._decide(
-            comparison, result, doubtful, judged.unseen, first
-        )
+        outcome, headline, reason = self._decide(comparison, result, doubtful, judged.unseen, first)
         return Report(replace(verdict, outcome=outcome, headline=headline, reason=reason), rows)
 
     def _decide(

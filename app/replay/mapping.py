@@ -94,13 +94,13 @@ def content(event: TraceEvent) -> bytes:
     do not count: another exporter of the same event may not have written them.
     """
     present = [name for name in NORMALISED if name in event.attributes]
-    unknown = len(UnknownFieldSet(event))  # type: ignore[no-untyped-call]
+    unknown = len(UnknownFieldSet(event))
     if not present and not unknown:
         return serialize(event)
     copy = TraceEvent()
     copy.CopyFrom(event)
     if unknown:
-        copy.DiscardUnknownFields()
+        copy.DiscardUnknownFields()  # type: ignore[attr-defined]
     for name in present:
         copy.attributes[name] = ""
     return serialize(copy)
@@ -124,7 +124,7 @@ def neutral(event: TraceEvent, payload: Mapping[str, str] | None = None) -> Even
     attributes = {name: event.attributes[name] for name in sorted(event.attributes)}
     label = attributes.get(_LABELS.get(event.event_type, ""), "")
     unknown: Sequence[str] = ()
-    if len(UnknownFieldSet(event)):  # type: ignore[no-untyped-call]
+    if len(UnknownFieldSet(event)):
         unknown = tuple(unknown_fields(event))
     span = event.span_id.hex()
     return Event(

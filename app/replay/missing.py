@@ -147,9 +147,7 @@ def confined_unproven(result: RerunResult, unseen: Sequence[str]) -> Reason | No
     """No difference, but what the sandbox refused may reach something that was not compared."""
     if not result.refusals or not unseen:
         return None
-    return _refused(
-        result, "No difference shows, but the sandbox refused something and not all was compared"
-    )
+    return _refused(result, "No difference shows, but the sandbox refused something and not all was compared")
 
 
 def _refused(result: RerunResult, what: str) -> Reason:
@@ -198,8 +196,7 @@ def _never_captured(plan: Plan) -> tuple[str, str]:
         return "no_responses", "no snapshot holds any response that this attempt could have consumed"
     return (
         "not_cached",
-        "no snapshot holds it; it was evicted, or this code asks something else than the recorded"
-        " attempt did",
+        "no snapshot holds it; it was evicted, or this code asks something else than the recorded attempt did",
     )
 
 
@@ -215,8 +212,7 @@ def drift(plan: Plan, doubtful: Sequence[Suspect]) -> Reason:
     first = doubtful[0]
     return Reason(
         "memory_drift",
-        f"The re-run differs, but it read memory that is not known as it was: {first.name}, where"
-        f" {first.why}.",
+        f"The re-run differs, but it read memory that is not known as it was: {first.name}, where {first.why}.",
         f"Hand in a snapshot with counter {plan.counter}, exported just before this activation.",
         {"reads": [{"read": s.name, "why": s.why} for s in doubtful[:50]]},
     )
@@ -227,10 +223,7 @@ def unproven(plan: Plan, suspect: Suspect, product: str) -> Reason:
     what = "an intent's arguments" if product.startswith("args:") else f"the {product}"
     return Reason(
         "unproven_read",
-        f"No difference shows, but {what} cannot be compared and depend on {suspect.name}, where"
-        f" {suspect.why}.",
+        f"No difference shows, but {what} cannot be compared and depend on {suspect.name}, where {suspect.why}.",
         f"Hand in a snapshot with counter {plan.counter}, or the intents and outputs streams.",
         {"read": suspect.name, "product": product},
     )
-
-

@@ -101,9 +101,7 @@ class Planner:
         images = self.images(attempt.life)
         counter = self.counter(attempt, kind, intent)
         continuation, source = (
-            self._continuation(attempt, images, counter, state, intent)
-            if kind == RESUME
-            else (None, "")
+            self._continuation(attempt, images, counter, state, intent) if kind == RESUME else (None, "")
         )
         consumer = self._consumer(attempt, kind, counter)
         answers = gather(consumer, state, images.bound)
@@ -182,14 +180,8 @@ class Planner:
         )
 
     def _consumer(self, attempt: Attempt, kind: str, counter: int) -> Consumer:
-        peers = [
-            a
-            for a in self.target.all_attempts
-            if a.seq == attempt.seq and a.life == attempt.life and a.committed
-        ]
-        earlier = {
-            a.clock_ms for a in peers if a is not attempt and self.counter(a, a.kind) < counter
-        }
+        peers = [a for a in self.target.all_attempts if a.seq == attempt.seq and a.life == attempt.life and a.committed]
+        earlier = {a.clock_ms for a in peers if a is not attempt and self.counter(a, a.kind) < counter}
         return Consumer(
             attempt,
             kind,
@@ -200,7 +192,8 @@ class Planner:
 
     def _clocks(self, attempt: Attempt, counter: int) -> Clocks:
         """Clocks by counter: what a lower counter wrote was there, all else may not have been."""
-        lower, other = set(), {attempt.clock_ms}
+        lower: set[int] = set()
+        other = {attempt.clock_ms}
         for peer in self.target.all_attempts:
             if peer.life != attempt.life or not peer.committed or peer is attempt:
                 continue

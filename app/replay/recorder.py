@@ -36,9 +36,7 @@ _MISS_REASONS: Final[dict[str, CacheMiss.Reason]] = {
     "expired": CacheMiss.EXPIRED,
 }
 
-_CONFINED_ERRNOS: Final = frozenset(
-    {errno.EPERM, errno.EACCES, errno.ENETUNREACH, errno.ENETDOWN, errno.EROFS}
-)
+_CONFINED_ERRNOS: Final = frozenset({errno.EPERM, errno.EACCES, errno.ENETUNREACH, errno.ENETDOWN, errno.EROFS})
 
 
 class Tripwire:
@@ -51,9 +49,7 @@ class Tripwire:
         self._key = request.entity_key
         self._seq = request.seq
         self._answers = {
-            entry.cache_key: entry.response
-            for entry in request.provider_answers.entries
-            if not entry.digest_only
+            entry.cache_key: entry.response for entry in request.provider_answers.entries if not entry.digest_only
         }
         self._tripped = tripped
         self.missed: str | None = None
@@ -86,9 +82,7 @@ class Recorder(Probe):
 
     def __init__(self, request: RerunRequest, result: RerunResult) -> None:
         self._result = result
-        self._supplied = {
-            (answer.tool, answer.args_json): answer.value_json for answer in request.tool_answers
-        }
+        self._supplied = {(answer.tool, answer.args_json): answer.value_json for answer in request.tool_answers}
         self._own: set[str] = set()
         self._seen: set[tuple[str, str]] = set()
         self._unusable: dict[str, str] = {}
@@ -108,22 +102,16 @@ class Recorder(Probe):
             )
         )
 
-    def memory_write(
-        self, operation: str, key: str, before: bytes | None, after: bytes | None
-    ) -> None:
+    def memory_write(self, operation: str, key: str, before: bytes | None, after: bytes | None) -> None:
         # An append keeps what was there, so the value stays the earlier one's in part.
         if operation in ("set", "delete") and key not in self._own:
             self._own.add(key)
             self._result.overwritten.append(key)
 
-    def model_request(
-        self, request: Any, cache_key: str, material: str, step_index: int
-    ) -> None:
+    def model_request(self, request: Any, cache_key: str, material: str, step_index: int) -> None:
         self._models[cache_key] = str(request.model_id)
 
-    def model_answer(
-        self, cache_key: str, response: bytes, from_cache: bool, step_index: int
-    ) -> None:
+    def model_answer(self, cache_key: str, response: bytes, from_cache: bool, step_index: int) -> None:
         self._result.served.add(
             cache_key=cache_key,
             from_cache=from_cache,

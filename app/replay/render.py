@@ -159,10 +159,7 @@ def _row(row: Row, paint: _Paint) -> Iterator[str]:
             continue
         name = field.name.removeprefix("attributes.")
         word = "normalised" if field.state is FieldState.NORMALISED else "differs"
-        yield (
-            f"           {word}: {name}: recorded {_side(field.recorded)},"
-            f" replayed {_side(field.replayed)}"
-        )
+        yield (f"           {word}: {name}: recorded {_side(field.recorded)}, replayed {_side(field.replayed)}")
 
 
 def _event(row: Row) -> str:

@@ -50,9 +50,7 @@ def run(request: RerunRequest) -> RerunResult:
         loop.close()
 
 
-def execute(
-    request: RerunRequest, code: LoadedCode, loop: asyncio.AbstractEventLoop
-) -> RerunResult:
+def execute(request: RerunRequest, code: LoadedCode, loop: asyncio.AbstractEventLoop) -> RerunResult:
     """Run the activation with loaded code on a loop; tasks that agent code leaves are dropped."""
     result = RerunResult()
     try:
@@ -91,9 +89,8 @@ def _race(
     """The activation's result, or None when the tripwire ended it first."""
     loop.set_exception_handler(lambda _loop, _context: None)
     task = loop.create_task(activate(inputs, hooks, recorder))
-    loop.run_until_complete(
-        asyncio.wait({task, tripped}, return_when=asyncio.FIRST_COMPLETED)
-    )
+    both: set[asyncio.Future[Any]] = {task, tripped}
+    loop.run_until_complete(asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED))
     if tripped.done():
         task.cancel()
         return None
@@ -124,9 +121,7 @@ def _settings(code: LoadedCode) -> ActivationSettings:
 
     arguments: dict[str, Any] = dict(code.config)
     try:
-        config = AgentConfig(
-            _no_provider, decode=code.decode, tool_registry=code.registry, **arguments
-        )
+        config = AgentConfig(_no_provider, decode=code.decode, tool_registry=code.registry, **arguments)
     except (TypeError, ValueError) as error:
         raise BadCode(f"--config: {error}") from error
     values = {name: getattr(config, name) for name in _SETTINGS}
@@ -144,9 +139,7 @@ def _no_provider() -> None:
 def _fill_miss(result: RerunResult, material: str, recorder: Recorder) -> None:
     key = identity.cache_key(material)
     result.outcome = RerunResult.CACHE_MISS
-    result.miss.CopyFrom(
-        CacheMiss(reason=recorder.miss_reason(key), cache_key=key, request_json=material)
-    )
+    result.miss.CopyFrom(CacheMiss(reason=recorder.miss_reason(key), cache_key=key, request_json=material))
 
 
 def _fill(result: RerunResult, activation: ActivationResult) -> None:
@@ -180,7 +173,7 @@ def _fill_output(result: RerunResult, output: Any) -> None:
 def _safe_repr(error: BaseException) -> str:
     try:
         return repr(error)[:10_000]
-    except Exception:
+    except Exception:  # noqa: BLE001 - an agent's own __repr__ may raise anything
         return f"<{type(error).__name__} whose repr fails>"
 
 

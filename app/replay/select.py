@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from app.replay.attempts import Attempt, Category, attempts_of
-from app.replay.evidence import Evidence
+from app.replay.evidence import Evidence, Snapshot
+from app.replay.mapping import type_name
 from app.replay.verdict import Outcome, Reason, key_text
 from app.wire.records import AgentEnvelope, Continuation
 
@@ -99,8 +100,7 @@ def _trigger(evidence: Evidence) -> AgentEnvelope:
             Reason(
                 "export_request",
                 "the envelope is an export request, which never starts an activation",
-                "Hand in the envelope that triggered the activation: an external event, a tool"
-                " result or an approval.",
+                "Hand in the envelope that triggered the activation: an external event, a tool result or an approval.",
             ),
         )
     return envelope
@@ -134,9 +134,7 @@ def _no_traces(evidence: Evidence, key: bytes) -> Unanswerable:
 
 
 class _Selection:
-    def __init__(
-        self, evidence: Evidence, envelope: AgentEnvelope, attempts: list[Attempt], seq: int | None
-    ) -> None:
+    def __init__(self, evidence: Evidence, envelope: AgentEnvelope, attempts: list[Attempt], seq: int | None) -> None:
         self.evidence = evidence
         self.envelope = envelope
         self.attempts = attempts
@@ -178,9 +176,7 @@ class _Selection:
 
     def _batches(self) -> list[Attempt]:
         """Flushes that may have taken an envelope older than their clock; the nearest first."""
-        flushes = [
-            a for a in self._in_seq() if (a.batch_size or 0) > 1 and a.clock_ms >= self.clock
-        ]
+        flushes = [a for a in self._in_seq() if (a.batch_size or 0) > 1 and a.clock_ms >= self.clock]
         return sorted(flushes, key=lambda a: a.clock_ms)
 
     def _may_answer(self, attempt: Attempt, intent: str) -> bool:
@@ -192,7 +188,7 @@ class _Selection:
             return True
         return not any(a.seq == attempt.seq and a.kind == START for a in self.attempts)
 
-    def _own(self) -> list[Any]:
+    def _own(self) -> list[Snapshot]:
         key = self.envelope.entity_key
         return [s for s in self.evidence.snapshots if s.record.entity_key == key]
 
@@ -204,8 +200,7 @@ class _Selection:
                     Outcome.UNUSABLE,
                     Reason(
                         "never_ran",
-                        f"the pipeline refused this answer to intent {intent} as an orphan"
-                        f" ({why}): it never ran",
+                        f"the pipeline refused this answer to intent {intent} as an orphan ({why}): it never ran",
                         "Replay the attempt that suspended, or an answer that was accepted.",
                         {"why": why},
                     ),
@@ -245,14 +240,13 @@ class _Selection:
             "no_attempt",
             f"no traced attempt of key {_name(self.envelope.entity_key)} is a {kind} at clock"
             f" {self.clock}" + ("" if self.seq is None else f" in seq {self.seq}"),
-            "Hand in the envelope whose event_time_ms is the attempt's clock, or the traces that"
-            " hold that attempt.",
+            "Hand in the envelope whose event_time_ms is the attempt's clock, or the traces that hold that attempt.",
             self.attempts,
         )
 
 
 def _gap(attempt: Attempt) -> Unanswerable:
-    names = sorted({_type_name(record.event.event_type) for record in attempt.records})
+    names = sorted({type_name(record.event.event_type) for record in attempt.records})
     missing = [n for n in ("ACTIVATION_START", "ACTIVATION_END") if n not in names]
     return Unanswerable(
         Outcome.UNUSABLE,
@@ -273,13 +267,6 @@ def _mismatch(code: str, text: str, remedy: str, attempts: Sequence[Attempt]) ->
         Outcome.UNUSABLE,
         Reason(code, f"{text}. Traced: {listed}", remedy, {"attempts": found[:100]}),
     )
-
-
-def _type_name(number: int) -> str:
-    from app.wire.records import TraceEvent
-
-    known = TraceEvent.EventType.values()
-    return TraceEvent.EventType.Name(number) if number in known else f"event type {number}"  # type: ignore[arg-type]
 
 
 def _name(key: bytes) -> str:

@@ -29,17 +29,13 @@ class Judged:
     unseen: tuple[str, ...]
 
 
-def judge_surfaces(
-    plan: Plan, attempt: Attempt, result: RerunResult, rows: Sequence[Row]
-) -> Judged:
+def judge_surfaces(plan: Plan, attempt: Attempt, result: RerunResult, rows: Sequence[Row]) -> Judged:
     """Judge every surface of a finished re-run."""
     return _Surfaces(plan, attempt, result, rows).all()
 
 
 class _Surfaces:
-    def __init__(
-        self, plan: Plan, attempt: Attempt, result: RerunResult, rows: Sequence[Row]
-    ) -> None:
+    def __init__(self, plan: Plan, attempt: Attempt, result: RerunResult, rows: Sequence[Row]) -> None:
         self.plan = plan
         self.attempt = attempt
         self.result = result
@@ -71,20 +67,14 @@ class _Surfaces:
         replayed = STATUS_OF.get(self.result.outcome, "unknown")
         if recorded == replayed:
             return Surface(compare.STATUS, SurfaceState.EQUAL, replayed)
-        return Surface(
-            compare.STATUS, SurfaceState.DIFFERENT, f"recorded {recorded}, replayed {replayed}"
-        )
+        return Surface(compare.STATUS, SurfaceState.DIFFERENT, f"recorded {recorded}, replayed {replayed}")
 
     def trace(self) -> Surface:
         recorded = sum(r.surface == compare.TRACE and r.recorded is not None for r in self.rows)
         return self.compared(compare.TRACE, f"{recorded} recorded")
 
     def intents(self) -> Surface:
-        emitted = [
-            row
-            for row in self.rows
-            if row.surface == compare.TRACE and row.event.type == "INTENT_EMITTED"
-        ]
+        emitted = [row for row in self.rows if row.surface == compare.TRACE and row.event.type == "INTENT_EMITTED"]
         if not emitted:
             return self.compared(compare.INTENTS, "none on either side")
         lacking = [r for r in emitted if r.recorded is not None and not r.recorded.payload]
@@ -106,9 +96,7 @@ class _Surfaces:
                 self.unseen.append("output")
             return self.skipped(compare.OUTPUTS, "no outputs stream was handed in")
         if not self.result.outputs:
-            return self.skipped(
-                compare.OUTPUTS, "the re-run has none, and recorded outputs carry no key or seq"
-            )
+            return self.skipped(compare.OUTPUTS, "the re-run has none, and recorded outputs carry no key or seq")
         return self.compared(compare.OUTPUTS, "looked up in the outputs stream")
 
     def detail(self) -> Surface:
@@ -139,7 +127,5 @@ class _Surfaces:
         if self.plan.originals.continuation is None:
             if self.result.continuation.snapshot:
                 self.unseen.append("continuation")
-            return self.skipped(
-                compare.CONTINUATION, "no snapshot was taken while this attempt was suspended"
-            )
+            return self.skipped(compare.CONTINUATION, "no snapshot was taken while this attempt was suspended")
         return self.compared(compare.CONTINUATION)

@@ -99,7 +99,7 @@ def scalar_variants(value: bytes | None) -> Iterator[bytes]:
             parsed = number(text)
         except (ValueError, OverflowError):
             continue
-        yield from (str(parsed + 1).encode(), str(parsed - 1).encode(), str(parsed * 2 + 7).encode())
+        yield from (str(parsed + 1).encode(), str(parsed - 1).encode(), str(parsed * 3 + 7).encode())
         return
     structured = _json_variant(text)
     if structured is not None:
@@ -175,11 +175,7 @@ class Unseen:
 
     def moved(self, other: Unseen) -> list[str]:
         """Names whose value another run changes; what it lacks altogether shows in its trace."""
-        return [
-            name
-            for name, value in self.values.items()
-            if name in other.values and other.values[name] != value
-        ]
+        return [name for name, value in self.values.items() if name in other.values and other.values[name] != value]
 
 
 def unseen(result: RerunResult, names: Sequence[str]) -> Unseen:

@@ -69,9 +69,7 @@ def replayed_events(plan: Plan, result: RerunResult, attempt: Attempt | None) ->
     return events
 
 
-def _recorded(
-    plan: Plan, attempt: Attempt, result: RerunResult, comparison: Comparison
-) -> list[Event]:
+def _recorded(plan: Plan, attempt: Attempt, result: RerunResult, comparison: Comparison) -> list[Event]:
     originals = plan.originals
     if result.dead_letter.detail in originals.details:
         originals = replace(originals, details=[result.dead_letter.detail])
@@ -109,7 +107,8 @@ def _extra(
     kind = EXTRA_TYPES[surface]
     left = None if recorded is None else Event(kind, payload=recorded)
     right = None if replayed is None else Event(kind, payload=replayed)
-    state, fields = RowState.CHANGED, ()
+    state = RowState.CHANGED
+    fields: tuple[FieldPair, ...] = ()
     if recorded is not None and replayed is not None:
         fields = tuple(
             FieldPair(name, recorded.get(name), replayed.get(name), FieldState.CHANGED)

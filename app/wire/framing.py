@@ -38,10 +38,7 @@ class TornFrame:
     def __str__(self) -> str:
         if self.expected is None:
             return f"the stream ends inside a frame length at byte {self.offset}"
-        return (
-            f"the last frame, at byte {self.offset}, announces {self.expected} bytes"
-            f" and holds {self.found}"
-        )
+        return f"the last frame, at byte {self.offset}, announces {self.expected} bytes and holds {self.found}"
 
 
 @dataclass(frozen=True)
@@ -85,9 +82,7 @@ def read_frames(data: bytes, *, cap: int = DEFAULT_FRAME_CAP) -> Frames:
             return Frames(payloads, TornFrame(offset, None, 0))
         length, start = head
         if length > cap:
-            raise FramingError(
-                offset, f"a frame of {length} bytes is above the limit of {cap} bytes"
-            )
+            raise FramingError(offset, f"a frame of {length} bytes is above the limit of {cap} bytes")
         end = start + length
         if end > size:
             return Frames(payloads, TornFrame(offset, length, size - start))

@@ -42,14 +42,10 @@ def canonical_json(value: Any) -> str:
     Raises ValueError for NaN and infinities, TypeError for what JSON cannot hold or for mappings
     whose keys cannot be ordered.
     """
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def request_material(
-    *, entity_key: bytes, seq: int, model: str, messages: Any, tools: Any, params: Any
-) -> str:
+def request_material(*, entity_key: bytes, seq: int, model: str, messages: Any, tools: Any, params: Any) -> str:
     """The canonical JSON text of a model request that the replay cache key is the digest of."""
     return canonical_json(
         {

@@ -31,9 +31,7 @@ class StateMigrationError(Exception):
 class MissingMigrationError(StateMigrationError):
     """No step is registered for a version on the way up."""
 
-    def __init__(
-        self, message_type: type[Message], from_version: int, current_version: int
-    ) -> None:
+    def __init__(self, message_type: type[Message], from_version: int, current_version: int) -> None:
         super().__init__(
             f"{message_type.DESCRIPTOR.name} has state schema version {from_version}, this"
             f" installation writes {current_version} and has no migration from {from_version}:"
@@ -47,9 +45,7 @@ class MissingMigrationError(StateMigrationError):
 class StateSchemaFromFutureError(StateMigrationError):
     """The blob was written by a newer schema than this installation knows."""
 
-    def __init__(
-        self, message_type: type[Message], found_version: int, current_version: int
-    ) -> None:
+    def __init__(self, message_type: type[Message], found_version: int, current_version: int) -> None:
         super().__init__(
             f"{message_type.DESCRIPTOR.name} has state schema version {found_version}, this"
             f" installation reads up to {current_version}: upgrade it to read this evidence"
@@ -62,9 +58,7 @@ class StateSchemaFromFutureError(StateMigrationError):
 class MigrationStepError(StateMigrationError):
     """A step returned something other than its own type one version up."""
 
-    def __init__(
-        self, message_type: type[Message], from_version: int, produced_version: int
-    ) -> None:
+    def __init__(self, message_type: type[Message], from_version: int, produced_version: int) -> None:
         super().__init__(
             f"the migration of {message_type.DESCRIPTOR.name} from version {from_version}"
             f" produced version {produced_version}, not {from_version + 1}"
@@ -83,8 +77,7 @@ def migration(message_type: type[M], *, from_version: int) -> Callable[[Callable
         raise ValueError(f"from_version starts at {BASELINE_VERSION}, not {from_version}")
     if (message_type, from_version) in _steps:
         raise ValueError(
-            f"a migration of {message_type.DESCRIPTOR.name} from version {from_version}"
-            " is already registered"
+            f"a migration of {message_type.DESCRIPTOR.name} from version {from_version} is already registered"
         )
 
     def register(step: Callable[[M], M]) -> Callable[[M], M]:
@@ -110,14 +103,14 @@ def migrate_to_current(message: M | None) -> M | None:
     version = version_of(message)
     if version > CURRENT_STATE_SCHEMA_VERSION:
         raise StateSchemaFromFutureError(kind, version, CURRENT_STATE_SCHEMA_VERSION)
-    current: Any = message
+    current = message
     while version < CURRENT_STATE_SCHEMA_VERSION:
         step = _steps.get((kind, version))
         if step is None:
             raise MissingMigrationError(kind, version, CURRENT_STATE_SCHEMA_VERSION)
-        current = step(current)
-        produced = version_of(current) if isinstance(current, kind) else 0
+        lifted = step(current)
+        produced = version_of(lifted) if isinstance(lifted, kind) else 0
         if produced != version + 1:
             raise MigrationStepError(kind, version, produced)
-        version = produced
+        current, version = lifted, produced
     return current

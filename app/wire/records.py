@@ -73,7 +73,7 @@ def parse(message_type: type[M], data: bytes) -> M:
 
 def unknown_fields(message: Message, path: str = "") -> Iterator[str]:
     """Name every field that this schema does not know, as `path.#number (wire type)`."""
-    for field in UnknownFieldSet(message):  # type: ignore[no-untyped-call]
+    for field in UnknownFieldSet(message):
         kind = WIRE_TYPES.get(field.wire_type, str(field.wire_type))
         yield f"{path}#{field.field_number} ({kind})"
     for descriptor, value in message.ListFields():
