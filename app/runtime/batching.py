@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from app.runtime import trace
+
 DEFAULT_MAX_BATCH_SIZE: Final = 10
 DEFAULT_MAX_WAIT_MS: Final = 500
 BUFFER_HEADROOM: Final = 4
 
 TRIGGER_SIZE: Final = "size"
 TRIGGER_TIMER: Final = "timer"
-TRACE_BATCH_SIZE: Final = "beam_agents.batch.size"
-TRACE_BATCH_TRIGGER: Final = "beam_agents.batch.trigger"
+TRACE_BATCH_SIZE: Final = trace.BATCH_SIZE
+TRACE_BATCH_TRIGGER: Final = trace.BATCH_TRIGGER
 
 
 class BatchPolicy(Enum):

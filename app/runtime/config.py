@@ -15,7 +15,7 @@ from app.runtime.stores.uri import build_memory_store, parse_memory_store_uri
 
 if TYPE_CHECKING:
     from app.runtime.compaction import Compactor, ExpireHook, Summarizer
-    from app.runtime.model.facade import Decode
+    from app.runtime.model.usage import Decode
     from app.runtime.stores.base import MemoryStore
     from app.runtime.tools import ToolRegistry
 

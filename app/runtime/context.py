@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from app.runtime import trace as tracing
-from app.runtime.batching import TRACE_BATCH_SIZE, TRACE_BATCH_TRIGGER
 from app.runtime.longterm import LongtermMemory
 from app.runtime.memory import Memory
 from app.runtime.model.budget import TokenBudget
 from app.runtime.model.client import LlmRequest, LlmResponse
-from app.runtime.model.facade import TokenUsage, call_attributes
+from app.runtime.model.usage import TokenUsage, call_attributes
 from app.runtime.replay_cache import ReplayCache, request_text
 from app.runtime.tools import ToolRunner
 from app.wire import identity, migration
@@ -339,4 +338,4 @@ class ActivationContext:
 def _batch_attributes(inp: ActivationInput) -> dict[str, str]:
     if inp.batch_trigger is None:
         return {}
-    return {TRACE_BATCH_SIZE: str(len(inp.events)), TRACE_BATCH_TRIGGER: inp.batch_trigger}
+    return {tracing.BATCH_SIZE: str(len(inp.events)), tracing.BATCH_TRIGGER: inp.batch_trigger}

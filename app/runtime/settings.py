@@ -11,7 +11,7 @@ from app.runtime.hitl import HitlPolicy
 
 if TYPE_CHECKING:
     from app.runtime.compaction import Compactor, Summarizer
-    from app.runtime.model.facade import Decode
+    from app.runtime.model.usage import Decode
     from app.runtime.stores.base import MemoryStore
     from app.runtime.tools import ToolRegistry
 

@@ -23,8 +23,10 @@ _CLIENT: Final = {
     " RateLimitError ServerError"
 }
 _FACADE: Final = {
-    "app.runtime.model.facade": "BudgetExceeded CircuitBreaker CircuitOpenError CircuitState DecodedResponse"
-    " FacadeResult LlmFacade OutputSchemaError RetryPolicy TokenBudget TokenUsage"
+    "app.runtime.model.budget": "BudgetExceeded TokenBudget",
+    "app.runtime.model.facade": "FacadeResult LlmFacade OutputSchemaError",
+    "app.runtime.model.resilience": "CircuitBreaker CircuitOpenError CircuitState RetryPolicy",
+    "app.runtime.model.usage": "DecodedResponse TokenUsage",
 }
 _FAKE: Final = {
     "app.runtime.model.fake": "FakeLLM UnmatchedRequestError fail_then_succeed match_any match_contains"

@@ -10,6 +10,8 @@ from app.wire.records import TraceEvent
 
 ACTIVATION_KIND: Final = "beam_agents.activation.kind"
 ACTIVATION_STATUS: Final = "beam_agents.activation.status"
+BATCH_SIZE: Final = "beam_agents.batch.size"
+BATCH_TRIGGER: Final = "beam_agents.batch.trigger"
 REASON: Final = "beam_agents.reason"
 ERROR_TYPE: Final = "error.type"
 FAILURE_STEP: Final = "beam_agents.failure.step"

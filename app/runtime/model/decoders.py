@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from app.runtime.model.facade import DecodedResponse, TokenUsage
+from app.runtime.model.usage import DecodedResponse, TokenUsage
 
 
 def openai_compat_decode(data: bytes) -> DecodedResponse:

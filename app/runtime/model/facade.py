@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 from app.runtime import trace
 from app.runtime.model.budget import BudgetExceeded, TokenBudget
 from app.runtime.model.client import LLMClient, LlmRequest, LlmResponse, ProviderError
 from app.runtime.model.resilience import CircuitBreaker, CircuitOpenError, CircuitState, RetryPolicy, Uniform
+from app.runtime.model.usage import Decode, DecodedResponse, TokenUsage, call_attributes
 from app.runtime.replay_cache import ReplayEntry, request_text
 from app.wire import identity
 from app.wire.records import TraceEvent
@@ -33,26 +34,6 @@ __all__ = [
     "TokenBudget",
     "TokenUsage",
 ]
-
-
-@dataclass(frozen=True)
-class TokenUsage:
-    """Token counts as the provider states them; the total need not be the sum."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-
-
-@dataclass(frozen=True)
-class DecodedResponse:
-    """What a decode hook reads from response bytes."""
-
-    usage: TokenUsage
-    text: str
-
-
-Decode: TypeAlias = Callable[[bytes], DecodedResponse]
 
 
 @dataclass(frozen=True)
@@ -87,20 +68,6 @@ class Cache(Protocol):
     def get(self, key: str) -> ReplayEntry | None: ...
 
     def put(self, key: str, response: bytes) -> None: ...
-
-
-def call_attributes(model_id: str, *, cache_hit: bool, billed: bool, usage: TokenUsage | None) -> dict[str, str]:
-    """The attributes that every LLM_CALL carries; token counts only where they are known."""
-    attributes = {
-        trace.OPERATION: "chat",
-        trace.REQUEST_MODEL: model_id,
-        trace.CACHE_HIT: "true" if cache_hit else "false",
-        trace.BILLED: "true" if billed else "false",
-    }
-    if usage is not None:
-        attributes[trace.INPUT_TOKENS] = str(usage.prompt_tokens)
-        attributes[trace.OUTPUT_TOKENS] = str(usage.completion_tokens)
-    return attributes
 
 
 def with_output_schema(request: LlmRequest, schema: type[BaseModel]) -> LlmRequest:
