@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from app.replay.attempts import Attempt, Type
+from app.replay.attempts import Attempt
 from app.replay.evidence import Snapshot
 from app.replay.images import State
 from app.replay.select import RESUME, Unanswerable
 from app.replay.verdict import Outcome, Reason
-from app.wire.records import LlmCacheBlob
+from app.wire.records import EventType, LlmCacheBlob
 
 ATTRIBUTE_ATTEMPTS: Final = "beam_agents.attempts"
 
@@ -72,7 +72,7 @@ def _problem(entry: Entry, seen: set[str]) -> str | None:
 def provider_side(attempt: Attempt | None) -> bool:
     """Whether the recorded calls tell how often the provider was asked: then it must be asked again."""
     return attempt is not None and any(
-        record.event.event_type == Type.LLM_CALL and ATTRIBUTE_ATTEMPTS in record.event.attributes
+        record.event.event_type == EventType.LLM_CALL and ATTRIBUTE_ATTEMPTS in record.event.attributes
         for record in attempt.records
     )
 

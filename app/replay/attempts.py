@@ -15,9 +15,7 @@ from typing import Final
 
 from app.replay.evidence import TraceRecord
 from app.wire import identity
-from app.wire.records import TraceEvent
-
-Type = TraceEvent.EventType
+from app.wire.records import EventType, TraceEvent
 
 ATTRIBUTE_KIND: Final = "beam_agents.activation.kind"
 ATTRIBUTE_STATUS: Final = "beam_agents.activation.status"
@@ -79,14 +77,14 @@ class Attempt:
         if self.category is Category.FAILURE:
             return "timed out" if self.reason == REASON_TIMEOUT else "failed"
         for record in self.records:
-            if record.event.event_type == Type.ACTIVATION_END:
+            if record.event.event_type == EventType.ACTIVATION_END:
                 return record.event.attributes.get(ATTRIBUTE_STATUS, "")
         return str(self.category)
 
     @property
     def start(self) -> TraceEvent | None:
         for record in self.records:
-            if record.event.event_type == Type.ACTIVATION_START:
+            if record.event.event_type == EventType.ACTIVATION_START:
                 return record.event
         return None
 
@@ -109,7 +107,7 @@ class Attempt:
         return {
             record.event.attributes.get(ATTRIBUTE_INTENT_ID, "")
             for record in self.records
-            if record.event.event_type == Type.INTENT_EMITTED
+            if record.event.event_type == EventType.INTENT_EMITTED
         }
 
     def describe(self) -> str:
@@ -163,7 +161,7 @@ class _Grouping:
         rest = []
         for record in records:
             event = record.event
-            if event.event_type in (Type.ACTIVATION_START, Type.ACTIVATION_END):
+            if event.event_type in (EventType.ACTIVATION_START, EventType.ACTIVATION_END):
                 self._frame(record)
             elif self._is_lone_error(event):
                 self._lone_error(record)
@@ -184,7 +182,7 @@ class _Grouping:
         }
 
     def _is_lone_error(self, event: TraceEvent) -> bool:
-        if event.event_type != Type.ERROR:
+        if event.event_type != EventType.ERROR:
             return False
         reason = event.attributes.get(ATTRIBUTE_REASON, "")
         return reason in FAILURE_REASONS or reason in TIMER_REASONS or reason == REASON_ORPHAN
@@ -244,11 +242,13 @@ class _Grouping:
 
     def _is_escalation(self, event: TraceEvent) -> bool:
         """An intent that hangs on a span which no activation carries, at the step it names."""
-        return event.event_type == Type.INTENT_EMITTED and self.entries.get(event.parent_span_id) == event.step_index
+        return (
+            event.event_type == EventType.INTENT_EMITTED and self.entries.get(event.parent_span_id) == event.step_index
+        )
 
     def _finish(self, attempt: Attempt) -> Attempt:
-        types = {record.event.event_type for record in attempt.records}
-        if Type.ACTIVATION_START in types and Type.ACTIVATION_END in types:
+        types = {int(record.event.event_type) for record in attempt.records}
+        if EventType.ACTIVATION_START in types and EventType.ACTIVATION_END in types:
             attempt.category = Category.ACTIVATION
         return attempt
 

@@ -20,8 +20,6 @@ MEMORY: Final = "memory after"
 CONTINUATION: Final = "continuation"
 STATUS: Final = "status"
 
-_SURFACE_OF_PAYLOAD: Final = {"args_json": INTENTS, "detail": ERRORS}
-
 
 def rows_of(recorded: Sequence[Event], replayed: Sequence[Event]) -> list[Row]:
     """Aligned rows of two timelines; every row is equal, normalised, changed or one-sided."""
@@ -48,10 +46,9 @@ def pair(ordinal: int, surface: str, recorded: Event, replayed: Event) -> Row:
     """One row of two events that belong together."""
     fields = tuple(_fields(recorded, replayed))
     state = RowState.EQUAL
-    if any(field.state is FieldState.CHANGED for field in fields):
-        state = RowState.CHANGED
-    elif fields:
-        state = RowState.NORMALISED
+    if fields:
+        changed = any(field.state is FieldState.CHANGED for field in fields)
+        state = RowState.CHANGED if changed else RowState.NORMALISED
     return Row(ordinal, state, surface, recorded, replayed, fields)
 
 
@@ -70,24 +67,25 @@ def _fields(recorded: Event, replayed: Event) -> Iterator[FieldPair]:
     if recorded.step != replayed.step:
         yield FieldPair("step_index", _text(recorded.step), _text(replayed.step), FieldState.CHANGED)
     if recorded.identity != replayed.identity:
-        yield from _mapping("", recorded.identity, replayed.identity)
+        yield from _identity(recorded, replayed)
 
 
 def _attributes(recorded: Event, replayed: Event) -> Iterator[FieldPair]:
-    for field in _mapping("attributes.", recorded.attributes, replayed.attributes):
-        name = field.name.removeprefix("attributes.")
-        both = field.recorded is not None and field.replayed is not None
-        if name in NORMALISED and both and recorded.type == replayed.type == "LLM_CALL":
-            yield replace(field, state=FieldState.NORMALISED)
-        else:
-            yield field
+    calls = recorded.type == replayed.type == "LLM_CALL"
+    left, right = recorded.attributes, replayed.attributes
+    for name in left if left.keys() == right.keys() else dict.fromkeys((*left, *right)):
+        one, other = left.get(name), right.get(name)
+        if one == other:
+            continue
+        normalised = calls and name in NORMALISED and one is not None and other is not None
+        yield FieldPair(f"attributes.{name}", one, other, FieldState.NORMALISED if normalised else FieldState.CHANGED)
 
 
-def _mapping(prefix: str, recorded: Any, replayed: Any) -> Iterator[FieldPair]:
-    for name in dict.fromkeys((*recorded, *replayed)):
-        left, right = recorded.get(name), replayed.get(name)
-        if left != right:
-            yield FieldPair(f"{prefix}{name}", left, right, FieldState.CHANGED)
+def _identity(recorded: Event, replayed: Event) -> Iterator[FieldPair]:
+    left, right = recorded.identity, replayed.identity
+    for name in dict.fromkeys((*left, *right)):
+        if left.get(name) != right.get(name):
+            yield FieldPair(name, left.get(name), right.get(name), FieldState.CHANGED)
 
 
 def _payload(name: str, recorded: str, replayed: str) -> Iterator[FieldPair]:

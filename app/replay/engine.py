@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from app.replay import answers, missing
-from app.replay.attempts import REASON_TIMEOUT, Attempt, Category, Type
+from app.replay.attempts import REASON_TIMEOUT, Attempt, Category
 from app.replay.digests import file_digests
 from app.replay.evidence import (
     Evidence,
@@ -29,8 +29,9 @@ from app.replay.runner import Runner
 from app.replay.select import Target, Unanswerable, intent_of, kind_of, select
 from app.replay.verdict import AttemptRef, Outcome, Reason, Report, Verdict
 from app.wire import identity
-from app.wire.records import AgentEnvelope
+from app.wire.records import AgentEnvelope, EventType, TraceEvent
 
+_KNOWN_TYPES: Final = frozenset(map(int, TraceEvent.EventType.values()))
 _USAGE: Final = "gen_ai.usage.input_tokens"
 _PREFERENCE: Final = (
     Outcome.REPRODUCED,
@@ -119,8 +120,8 @@ def _refuse_unanswerable(attempt: Attempt, code: AgentCode) -> None:
     if attempt.category is Category.FAILURE and attempt.reason == REASON_TIMEOUT:
         stop = missing.recorded_timeout()
         raise Unanswerable(stop.outcome, stop.reason)
-    types = {record.event.event_type for record in attempt.records}
-    newer = sorted(number for number in types if number not in Type.values())
+    types = {int(record.event.event_type) for record in attempt.records}
+    newer = sorted(number for number in types if number not in _KNOWN_TYPES)
     if newer:
         raise Unanswerable(
             Outcome.UNUSABLE,
@@ -133,7 +134,7 @@ def _refuse_unanswerable(attempt: Attempt, code: AgentCode) -> None:
     usage = any(_USAGE in record.event.attributes for record in attempt.records)
     if usage and not code.decode:
         raise _left_out("decode", "the recorded model calls carry token usage")
-    if Type.TOOL_CALL in types and not code.registry:
+    if EventType.TOOL_CALL in types and not code.registry:
         raise _left_out("registry", "the recorded attempt called tools")
 
 

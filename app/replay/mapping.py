@@ -7,20 +7,16 @@ SUSPENDED and END. Ties are ordered by content, so delivery order never matters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from operator import itemgetter
 from typing import Final
 
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from app.replay.attempts import (
-    ATTRIBUTE_INTENT_ID,
-    ATTRIBUTE_KIND,
-    ATTRIBUTE_REASON,
-    Type,
-)
+from app.replay.attempts import ATTRIBUTE_INTENT_ID, ATTRIBUTE_KIND, ATTRIBUTE_REASON
 from app.replay.events import Event
 from app.wire import identity
-from app.wire.records import TraceEvent, serialize, unknown_fields
+from app.wire.records import EventType, TraceEvent, serialize, unknown_fields
 
 NORMALISED: Final = frozenset({"beam_agents.cache_hit", "beam_agents.billed"})
 
@@ -38,26 +34,27 @@ POSITIONAL: Final = frozenset(
 """Fields that follow from where an event stands; they shift with whatever was put before it."""
 
 _LABELS: Final[dict[int, str]] = {
-    Type.ACTIVATION_START: ATTRIBUTE_KIND,
-    Type.ACTIVATION_END: ATTRIBUTE_KIND,
-    Type.LLM_CALL: "gen_ai.request.model",
-    Type.TOOL_CALL: "beam_agents.tool_name",
-    Type.INTENT_EMITTED: "beam_agents.intent_kind",
-    Type.ERROR: ATTRIBUTE_REASON,
+    EventType.ACTIVATION_START: ATTRIBUTE_KIND,
+    EventType.ACTIVATION_END: ATTRIBUTE_KIND,
+    EventType.LLM_CALL: "gen_ai.request.model",
+    EventType.TOOL_CALL: "beam_agents.tool_name",
+    EventType.INTENT_EMITTED: "beam_agents.intent_kind",
+    EventType.ERROR: ATTRIBUTE_REASON,
 }
 
 _ABOUT: Final[dict[int, str]] = {
-    Type.INTENT_EMITTED: "beam_agents.tool_name",
-    Type.ACTIVATION_END: "beam_agents.activation.status",
-    Type.ERROR: "error.type",
+    EventType.INTENT_EMITTED: "beam_agents.tool_name",
+    EventType.ACTIVATION_END: "beam_agents.activation.status",
+    EventType.ERROR: "error.type",
 }
 
-_NAMES: Final[dict[int, str]] = dict(zip(Type.values(), Type.keys(), strict=True))
+_NAMES: Final[dict[int, str]] = {number: name for name, number in TraceEvent.EventType.items()}
 
 _LAST: Final = 1 << 40
 _POSITIONAL_ATTRIBUTES: Final = frozenset(
     name.removeprefix("attributes.") for name in POSITIONAL if name.startswith("attributes.")
 )
+_NO_MEANING_OF_A_CALL: Final = _POSITIONAL_ATTRIBUTES | NORMALISED
 
 
 def type_name(number: int) -> str:
@@ -75,16 +72,26 @@ def ordered(
 
     `payload` gives what is known of an event beside the trace.
     """
-    distinct: dict[bytes, TraceEvent] = {}
-    for event in events:
-        distinct.setdefault(content(event), event)
-    tools = sum(event.event_type == Type.TOOL_CALL for event in distinct.values())
+    known = list(events)
+    tools = sum(event.event_type == EventType.TOOL_CALL for event in known)
     spans = {identity.span_id(entity_key, seq, "TOOL_CALL", i): i for i in range(tools)}
-    keyed = sorted(
-        ((_position(event, spans), key, event) for key, event in distinct.items()),
-        key=lambda item: item[:2],
-    )
-    return [neutral(event, payload(event)) for _, _, event in keyed]
+    keyed = [(_position(event, spans), event) for event in known]
+    keyed.sort(key=itemgetter(0))
+    found: list[Event] = []
+    at = 0
+    while at < len(keyed):
+        end = at + 1
+        while end < len(keyed) and keyed[end][0] == keyed[at][0]:
+            end += 1
+        tied = [event for _, event in keyed[at:end]]
+        if len(tied) > 1:
+            distinct: dict[bytes, TraceEvent] = {}
+            for event in tied:
+                distinct.setdefault(content(event), event)
+            tied = [distinct[key] for key in sorted(distinct)]
+        found += [neutral(event, payload(event)) for event in tied]
+        at = end
+    return found
 
 
 def content(event: TraceEvent) -> bytes:
@@ -108,32 +115,30 @@ def content(event: TraceEvent) -> bytes:
 
 def _position(event: TraceEvent, tool_spans: Mapping[bytes, int]) -> tuple[int, int, int, int]:
     kind = event.event_type
-    if kind == Type.ACTIVATION_START:
+    if kind == EventType.ACTIVATION_START:
         return 0, 0, 0, 0
-    if kind == Type.SUSPENDED:
+    if kind == EventType.SUSPENDED:
         return 2, 0, 0, 0
-    if kind == Type.ACTIVATION_END:
+    if kind == EventType.ACTIVATION_END:
         return 3, 0, 0, 0
-    if kind == Type.TOOL_CALL:
+    if kind == EventType.TOOL_CALL:
         return 1, event.step_index, 0, tool_spans.get(event.span_id, _LAST)
     return 1, event.step_index, 1, 0
 
 
 def neutral(event: TraceEvent, payload: Mapping[str, str] | None = None) -> Event:
     """One trace event as a neutral one."""
-    attributes = {name: event.attributes[name] for name in sorted(event.attributes)}
-    label = attributes.get(_LABELS.get(event.event_type, ""), "")
-    unknown: Sequence[str] = ()
-    if len(UnknownFieldSet(event)):
-        unknown = tuple(unknown_fields(event))
+    attributes = dict(sorted(event.attributes.items()))
+    kind = event.event_type
     span = event.span_id.hex()
+    start = event.start_ms
     return Event(
-        type=type_name(event.event_type),
-        label=label,
-        about=attributes.get(_ABOUT.get(event.event_type, ""), ""),
+        type=type_name(kind),
+        label=attributes.get(_LABELS.get(kind, ""), ""),
+        about=attributes.get(_ABOUT.get(kind, ""), ""),
         step=event.step_index,
         span_id=span,
-        time_ms=event.start_ms,
+        time_ms=start,
         attributes=attributes,
         identity={
             "span_id": span,
@@ -141,26 +146,20 @@ def neutral(event: TraceEvent, payload: Mapping[str, str] | None = None) -> Even
             "trace_id": event.trace_id.hex(),
             "entity_key": event.entity_key.hex(),
             "seq": str(event.seq),
-            "start_ms": str(event.start_ms),
+            "start_ms": str(start),
             "end_ms": str(event.end_ms),
         },
         payload=payload or {},
-        unknown=tuple(unknown),
+        unknown=tuple(unknown_fields(event)) if len(UnknownFieldSet(event)) else (),
     )
 
 
 def meaning(event: Event) -> object:
     """What an event says apart from where it stands and how its answer was served."""
-    skip = NORMALISED if event.type == "LLM_CALL" else ()
+    skip = _NO_MEANING_OF_A_CALL if event.type == "LLM_CALL" else _POSITIONAL_ATTRIBUTES
     return (
         event.type,
         event.label,
-        tuple(
-            sorted(
-                (name, value)
-                for name, value in event.attributes.items()
-                if name not in _POSITIONAL_ATTRIBUTES and name not in skip
-            )
-        ),
-        tuple(sorted(event.payload.items())),
+        tuple([item for item in event.attributes.items() if item[0] not in skip]),
+        tuple(event.payload.items()),
     )

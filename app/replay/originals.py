@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from app.replay.attempts import ATTRIBUTE_INTENT_ID, ATTRIBUTE_REASON, Attempt, Category, Type
+from app.replay.attempts import ATTRIBUTE_INTENT_ID, ATTRIBUTE_REASON, Attempt, Category
 from app.replay.evidence import Evidence, Role
 from app.replay.images import Images
-from app.wire.records import Continuation, MemoryBlob, TraceEvent
+from app.wire.records import Continuation, EventType, MemoryBlob, TraceEvent
 
 
 @dataclass
@@ -31,10 +31,10 @@ class Originals:
 
     def payload(self, event: TraceEvent) -> dict[str, str]:
         """What was recorded for one trace event apart from its attributes."""
-        if event.event_type == Type.INTENT_EMITTED:
+        if event.event_type == EventType.INTENT_EMITTED:
             args = self.args.get(event.attributes.get(ATTRIBUTE_INTENT_ID, ""))
             return {} if args is None else {"args_json": args}
-        if event.event_type == Type.ERROR and self.details:
+        if event.event_type == EventType.ERROR and self.details:
             return {"detail": self.details[0]}
         return {}
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from app.replay import compare
-from app.replay.attempts import ATTRIBUTE_INTENT_ID, Attempt, Type
+from app.replay.attempts import ATTRIBUTE_INTENT_ID, Attempt
 from app.replay.events import Event
 from app.replay.mapping import content, ordered
 from app.replay.originals import Originals
 from app.replay.plan import Plan
 from app.replay.rerun_pb2 import RerunResult
 from app.replay.verdict import FieldPair, FieldState, Row, RowState
-from app.wire.records import Continuation, MemoryBlob, TraceEvent
+from app.wire.records import Continuation, EventType, MemoryBlob, TraceEvent
 
 EXTRA_TYPES: Final = {
     compare.OUTPUTS: "OUTPUT",
@@ -55,10 +55,10 @@ def replayed_events(plan: Plan, result: RerunResult, attempt: Attempt | None) ->
     args = {intent.intent_id: intent.args_json for intent in result.intents}
 
     def payload(event: TraceEvent) -> Mapping[str, str]:
-        if event.event_type == Type.INTENT_EMITTED:
+        if event.event_type == EventType.INTENT_EMITTED:
             text = args.get(event.attributes.get(ATTRIBUTE_INTENT_ID, ""))
             return {} if text is None else {"args_json": text}
-        if event.event_type == Type.ERROR and result.HasField("dead_letter"):
+        if event.event_type == EventType.ERROR and result.HasField("dead_letter"):
             return {"detail": result.dead_letter.detail}
         return {}
 

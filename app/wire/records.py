@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -27,6 +27,7 @@ __all__ = [
     "ActivationErrorRecord",
     "AgentEnvelope",
     "Continuation",
+    "EventType",
     "LlmCacheBlob",
     "LongTermRecord",
     "MemoryBlob",
@@ -39,6 +40,20 @@ __all__ = [
     "serialize",
     "unknown_fields",
 ]
+
+
+class EventType:
+    """The event types of this schema as plain integers: comparing with a record's field is a hot path."""
+
+    UNSPECIFIED: Final[int] = 0
+    ACTIVATION_START: Final[int] = 1
+    LLM_CALL: Final[int] = 2
+    TOOL_CALL: Final[int] = 3
+    INTENT_EMITTED: Final[int] = 4
+    ACTIVATION_END: Final[int] = 5
+    ERROR: Final[int] = 6
+    SUSPENDED: Final[int] = 7
+
 
 WIRE_TYPES = {0: "varint", 1: "64-bit", 2: "length-delimited", 3: "group", 5: "32-bit"}
 

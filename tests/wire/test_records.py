@@ -6,6 +6,7 @@ from app.wire import migration
 from app.wire.framing import varint
 from app.wire.records import (
     AgentEnvelope,
+    EventType,
     LlmCacheBlob,
     MemoryBlob,
     RecordError,
@@ -107,3 +108,8 @@ def test_a_step_is_registered_once() -> None:
         migration.migration(MemoryBlob, from_version=1)
     with pytest.raises(ValueError, match="starts at 1"):
         migration.migration(MemoryBlob, from_version=0)
+
+
+def test_event_types_are_those_of_the_schema() -> None:
+    for name, number in TraceEvent.EventType.items():
+        assert getattr(EventType, name.removeprefix("EVENT_TYPE_")) == number
