@@ -1,0 +1,30 @@
+"""`hindcast serve`: the console on an address, over a database that is there and migrated."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from app.commands.common import CommandError, add_options
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Add this command's options to its parser."""
+    add_options(parser)
+    parser.add_argument("--host", metavar="ADDRESS", help="address to listen on (default: console.host)")
+    parser.add_argument("--port", type=int, metavar="N", help="port, 0 for any free one (default: console.port)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until SIGTERM or Ctrl-C; prints the address with the start-up token once the port is open."""
+    from app.commands.common import ready_settings, start_logging
+    from app.main import AddressProblem, serve
+
+    start_logging(args.log_level)
+    told = {name: value for name, value in (("host", args.host), ("port", args.port)) if value is not None}
+    try:
+        serve(ready_settings(args.config).with_console(**told))
+    except (CommandError, AddressProblem) as error:
+        print(f"hindcast serve: {error}", file=sys.stderr)
+        return 2
+    return 0

@@ -1,0 +1,79 @@
+"""`hindcast worker`: a process that runs the replays the console asks for, each in the sandbox."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from app.commands.common import CommandError, add_options
+
+if TYPE_CHECKING:
+    from app.jobs.replayer import SandboxedReplayer
+    from app.settings import Settings
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Add this command's options to its parser."""
+    add_options(parser)
+    parser.add_argument("--jobs", type=int, metavar="N", help="replays at the same time (default: worker.jobs)")
+    parser.add_argument("--builds", metavar="A,B", help="replay only these builds (default: all)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Work until SIGTERM or Ctrl-C, then finish the replays that were begun."""
+    import asyncio
+
+    from app.commands.common import ready_settings, start_logging
+    from app.jobs.worker import Worker
+
+    start_logging(args.log_level)
+    try:
+        settings = ready_settings(args.config)
+        only = _builds(args.builds, settings)
+        jobs = settings.worker.jobs if args.jobs is None else args.jobs
+        if jobs < 1:
+            raise CommandError(f"--jobs must be at least 1, not {jobs}")
+    except CommandError as error:
+        print(f"hindcast worker: {error}", file=sys.stderr)
+        return 2
+    replayer = _replayer(settings)
+    replayer.warm()
+    worker = Worker(
+        settings.database_url,
+        replayer,
+        jobs=jobs,
+        lease_s=settings.worker.lease_s,
+        limit_s=settings.worker.limit_s,
+        only=only,
+    )
+    try:
+        asyncio.run(worker.run())
+    finally:
+        replayer.close()
+    return 0
+
+
+def _builds(told: str | None, settings: Settings) -> tuple[str, ...]:
+    """Read `--builds`; raises `CommandError` for one that is not configured."""
+    names = tuple(name for name in (told or "").split(",") if name)
+    for name in names:
+        if settings.build(name) is None:
+            known = ", ".join(build.name for build in settings.builds) or "none"
+            raise CommandError(f"--builds names {name!r}; configured builds: {known} (see [[builds]] in hindcast.toml)")
+    return names
+
+
+def _replayer(settings: Settings) -> SandboxedReplayer:
+    from app.jobs.replayer import Confinement, SandboxedReplayer
+
+    held = settings.sandbox
+    secret = [settings.home] if settings.source is None else [settings.home, settings.source]
+    confinement = Confinement(
+        unconfined=held.unconfined,
+        allow_network=held.allow_network,
+        memory_mib=held.memory_mib,
+        wall_s=held.wall_s,
+        denied=tuple(map(str, secret)),
+    )
+    return SandboxedReplayer(settings.builds, confinement)

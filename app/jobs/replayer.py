@@ -1,0 +1,142 @@
+"""Replays evidence with a configured build: one warm sandbox per build, so that a replay costs a fork, no start-up."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from app.incidents.service import EvidenceFile, Report
+from app.replay.engine import replay
+from app.replay.rerun_pb2 import AgentCode, RerunRequest
+from app.replay.runner import Finished
+from app.sandbox.model import MIB, AgentPathError, Limits, SandboxError
+from app.sandbox.runner import Sandbox
+
+
+class BuildProblem(Exception):
+    """A build that cannot be replayed as it is configured; the text names the remedy."""
+
+
+class Build(Protocol):
+    """What is asked of a configured build."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def agent(self) -> str: ...
+    @property
+    def registry(self) -> str | None: ...
+    @property
+    def decode(self) -> str | None: ...
+    @property
+    def config(self) -> str | None: ...
+    @property
+    def paths(self) -> Sequence[Path]: ...
+    @property
+    def digest(self) -> str | None: ...
+    def files_digest(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """How agent code is held; `denied` are files that no run may read even inside an agent's folder."""
+
+    unconfined: bool = False
+    allow_network: bool = False
+    memory_mib: int = 512
+    wall_s: float = 60.0
+    denied: tuple[str, ...] = ()
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(wall_s=self.wall_s, cpu_s=math.ceil(self.wall_s), memory_bytes=self.memory_mib * MIB)
+
+
+class Replayer(Protocol):
+    """Replays; the worker's tests put others in its place."""
+
+    def digest_of(self, build: str) -> str: ...
+    def replay(self, build: str, files: Sequence[EvidenceFile], seq: int | None, stop: threading.Event) -> Report: ...
+
+
+@dataclass
+class SandboxedReplayer:
+    """The real one; its methods may be called from several threads at once."""
+
+    builds: Sequence[Build]
+    confinement: Confinement = field(default_factory=Confinement)
+    _sandboxes: dict[str, Sandbox] = field(default_factory=dict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def warm(self) -> None:
+        """Start the sandbox of every build, without waiting for it."""
+        for build in self.builds:
+            self._sandbox(build.name).start()
+
+    def close(self) -> None:
+        """End all sandboxes and what still runs in them."""
+        with self._lock:
+            sandboxes, self._sandboxes = list(self._sandboxes.values()), {}
+        for sandbox in sandboxes:
+            sandbox.close()
+
+    def digest_of(self, build: str) -> str:
+        """Compute the digest of a build's files. Raises `BuildProblem` when they are not those of the configuration."""
+        configured = self._build(build)
+        found = configured.files_digest()
+        if configured.digest is not None and configured.digest != found:
+            raise BuildProblem(
+                f"the files of build {build!r} are not those that hindcast.toml names: their digest is {found}, and it"
+                f" says {configured.digest}; bring the files back, or correct the digest"
+            )
+        return found
+
+    def replay(self, build: str, files: Sequence[EvidenceFile], seq: int | None, stop: threading.Event) -> Report:
+        """Replay; `stop` ends the re-run early. Raises `BuildProblem` where the build cannot be run at all."""
+        configured = self._build(build)
+        code = AgentCode(
+            agent=configured.agent,
+            registry=configured.registry or "",
+            decode=configured.decode or "",
+            config=configured.config or "",
+            paths=[str(path) for path in configured.paths],
+        )
+        runner = _Run(self._sandbox(build), self.confinement.limits, stop)
+        try:
+            return replay(files, runner, code, seq=seq, allow_network=self.confinement.allow_network)
+        except (AgentPathError, SandboxError) as error:
+            raise BuildProblem(f"build {build!r} cannot be run: {error}") from error
+
+    def _build(self, name: str) -> Build:
+        for build in self.builds:
+            if build.name == name:
+                return build
+        raise BuildProblem(
+            f"this worker's hindcast.toml names no build {name!r}; add it there, restart the worker, and retry"
+        )
+
+    def _sandbox(self, build: str) -> Sandbox:
+        with self._lock:
+            if build not in self._sandboxes:
+                self._sandboxes[build] = Sandbox(
+                    denied=self.confinement.denied,
+                    allow_network=self.confinement.allow_network,
+                    unconfined=self.confinement.unconfined,
+                )
+            return self._sandboxes[build]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The sandbox as the engine sees it: with this run's limits, and its way to be stopped."""
+
+    sandbox: Sandbox
+    limits: Limits
+    stop: threading.Event
+
+    def run(self, request: RerunRequest) -> Finished:
+        return self.sandbox.run(request, self.limits, stop=self.stop)

@@ -1,0 +1,66 @@
+"""The console as a process: an open port, the address that opens it, and uvicorn behind both."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from app.web.app import create_app
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+
+
+class AddressProblem(Exception):
+    """The console cannot listen where it was told to; the text says why and what to do."""
+
+
+def serve(settings: Settings) -> None:
+    """Serve the console until SIGTERM or SIGINT; prints its address, token and all, once the port is open.
+
+    The database must be migrated. Raises `AddressProblem`.
+    """
+    with open_port(settings.console.host, settings.console.port) as listener:
+        config = uvicorn.Config(
+            create_app(settings),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            # Event streams never end by themselves, and a page finds its run again after a restart.
+            timeout_graceful_shutdown=2,
+        )
+        print(address(settings, listener.getsockname()[1]), flush=True)
+        uvicorn.Server(config).run(sockets=[listener])
+        sys.stdout.flush()
+
+
+def open_port(host: str, port: int) -> socket.socket:
+    """Bind and listen; port 0 takes any. Raises `AddressProblem` that tells a port in use from a wrong address."""
+    try:
+        family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise AddressProblem(f"console.host {host!r} is not an address: {error.strerror}") from error
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(target)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            remedy = "stop the program that has it, or choose another (--port 0 takes any free one)"
+            raise AddressProblem(f"port {port} of {host} is in use; {remedy}") from error
+        raise AddressProblem(f"cannot listen on {host} port {port}: {error.strerror}; see console.host") from error
+    return listener
+
+
+def address(settings: Settings, port: int) -> str:
+    """Write the address that opens the console."""
+    host = settings.console.host
+    if host in ("0.0.0.0", "::"):  # noqa: S104  compared, not bound
+        host = next(iter(settings.console.allowed_hosts), "localhost")
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/enter?token={settings.token}"

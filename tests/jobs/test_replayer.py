@@ -1,0 +1,122 @@
+"""From a queued run to a real verdict: the golden agent, forked in the sandbox, on evidence out of the database."""
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.incidents import service
+from app.incidents.service import Store
+from app.jobs.replayer import BuildProblem, Confinement, SandboxedReplayer
+from app.settings import Build
+from tests.golden import corpus
+from tests.incidents.evidence import recording
+
+NEVER = threading.Event()
+
+
+def golden_build(name: str, folder: Path, **changes: Any) -> Build:
+    values = {"agent": "agent:AGENT", "registry": "agent:TOOLS", "decode": "agent:decode", "paths": (folder,)}
+    return Build(name=name, **(values | changes))
+
+
+@dataclass
+class Here:
+    """A golden scenario's folder, copied where a test may change it."""
+
+    folder: Path
+    replayers: list[SandboxedReplayer] = field(default_factory=list)
+
+    def replayer(self, *builds: Build, **confinement: Any) -> SandboxedReplayer:
+        self.replayers.append(SandboxedReplayer(builds, Confinement(**confinement)))
+        return self.replayers[-1]
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Any:
+    folder = tmp_path / "fraud"
+    folder.mkdir()
+    source = (corpus() / "corpus" / "a01_fraud_completed" / "agent.py").read_text()
+    (folder / "agent.py").write_text(source)
+    made = Here(folder)
+    yield made
+    for replayer in made.replayers:
+        replayer.close()
+
+
+def test_a_golden_run_reproduces_in_the_sandbox(here: Here) -> None:
+    replayer = here.replayer(golden_build("v1", here.folder))
+    replayer.warm()
+    for _ in range(2):  # the second one from the same warm process
+        report = replayer.replay("v1", recording("a01_fraud_completed"), None, NEVER)
+        assert report.verdict.outcome == "reproduced"
+        assert report.rows
+
+
+def test_a_changed_file_changes_the_digest_and_a_wrong_digest_is_refused(here: Here) -> None:
+    build = golden_build("v1", here.folder)
+    digest = build.files_digest()
+    pinned = here.replayer(build.model_copy(update={"digest": digest}))
+    assert pinned.digest_of("v1") == digest
+    (here.folder / "__pycache__").mkdir()
+    (here.folder / "__pycache__" / "agent.cpython-311.pyc").write_bytes(b"compiled")
+    assert pinned.digest_of("v1") == digest  # what Python leaves behind is not part of a build
+    (here.folder / "agent.py").write_text((here.folder / "agent.py").read_text() + "\n# changed\n")
+    with pytest.raises(BuildProblem, match=r"are not those that hindcast\.toml names"):
+        pinned.digest_of("v1")
+
+
+def test_a_changed_file_is_seen_by_the_next_replay(here: Here) -> None:
+    replayer = here.replayer(golden_build("v1", here.folder))
+    files = recording("a01_fraud_completed")
+    assert replayer.replay("v1", files, None, NEVER).verdict.outcome == "reproduced"
+    source = (here.folder / "agent.py").read_text()
+    assert "hold_txn" in source
+    (here.folder / "agent.py").write_text(source.replace("hold_txn", "free_txn"))
+    assert replayer.replay("v1", files, None, NEVER).verdict.outcome == "diverged"
+
+
+def test_a_build_that_is_not_configured_is_named(here: Here) -> None:
+    with pytest.raises(BuildProblem, match="names no build 'v9'; add it there"):
+        here.replayer().replay("v9", recording("a01_fraud_completed"), None, NEVER)
+
+
+def test_a_folder_that_must_not_be_opened_is_named(here: Here) -> None:
+    replayer = here.replayer(golden_build("v1", Path("/etc")))
+    with pytest.raises(BuildProblem, match=r"build 'v1' cannot be run: agent path '/etc'"):
+        replayer.replay("v1", recording("a01_fraud_completed"), None, NEVER)
+
+
+async def test_from_the_queue_to_the_verdict(
+    here: Here, working: Any, request_run: Any, until: Any, store: Store
+) -> None:
+    replayer = here.replayer(
+        golden_build("v1", here.folder), golden_build("v2", here.folder, digest="sha256:" + "0" * 64)
+    )
+    replayer.warm()
+    async with working(replayer):
+        done = await until(await request_run("v1"), "done", "failed")
+        assert (done.error, done.outcome, done.exit_code) == (None, "reproduced", 0)
+        assert done.build_digest == golden_build("v1", here.folder).files_digest()
+        assert done.verdict is not None
+        assert done.verdict["served"]["provider_calls"] == 0
+        refused = await until(await request_run("v2"), "done", "failed")
+        assert "bring the files back, or correct the digest" in (refused.error or "")
+        took = []
+        for _ in range(10):
+            run = await until(await request_run("v1"), "done", "failed")
+            took.append(run.finished_at - run.created_at)
+    print(f"asked to verdict, warm: p50 {sorted(took)[5]} ms, max {max(took)} ms")
+    async with store.read() as session:
+        window = await service.rows_of(session, done, bodies=True)
+    assert window.total == len(window.rows) == 7 + 3
+    assert all(row.state in ("equal", "normalised") for row in window.rows)
+
+
+def test_evidence_is_untouched_by_a_replay(here: Here) -> None:  # complaint 15
+    files = recording("a01_fraud_completed")
+    before = [file.data for file in files]
+    here.replayer(golden_build("v1", here.folder)).replay("v1", files, None, NEVER)
+    assert [file.data for file in files] == before == [file.data for file in recording("a01_fraud_completed")]
