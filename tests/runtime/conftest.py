@@ -15,7 +15,7 @@ def beam_agents() -> Iterator[None]:
     standin.install()
     yield
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, standin._Finder)]
-    for name in [name for name in sys.modules if name.split(".")[0] == standin.ROOT]:
+    for name in [name for name in sys.modules if name.split(".")[0] in (standin.ROOT, "agent")]:
         del sys.modules[name]
 
 
