@@ -53,6 +53,14 @@ async def run(
     return await activate(inp, hooks, probe)
 
 
+def hooks(agent: Any, **settings: Any) -> AgentHooks:
+    """An agent with a one-answer model, for the functions that take hooks."""
+    return AgentHooks(agent=agent, provider=answering(), config=ActivationSettings(**settings))
+
+
+START = ActivationInput(entity_key=KEY, seq=0, now_ms=NOW, events=(b"event",))
+
+
 def names(events: Iterable[TraceEvent]) -> list[str]:
     """The event types in order."""
     return [TraceEvent.EventType.Name(event.event_type) for event in events]
