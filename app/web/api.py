@@ -1,0 +1,130 @@
+"""JSON for scripts, under `/api/v1`: the same objects that pages show, and problem objects where something is wrong."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.responses import JSONResponse, RedirectResponse, Response
+
+from app.incidents import service
+from app.incidents.service import Run
+from app.web import openapi
+from app.web.access import Permission, Requires
+from app.web.forms import body_of
+from app.web.incidents import bundle_response, queue_run
+from app.web.intake import import_form
+from app.web.loading import IMPORT, READ, ReadIncident, ReplayIncident, store_of
+from app.web.problems import Problem, Refused
+from app.web.views_api import IncidentOut, IncidentPage, ReplayOut, incident_json, replay_json
+
+router = APIRouter(prefix="/api/v1", tags=["v1"], responses=openapi.PROBLEMS)
+
+
+class ReplayIn(BaseModel):
+    """Which build to replay with: a name from the configuration."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    build: str = Field(min_length=1, max_length=64, examples=["refunds-v1"])
+
+
+@router.get("/incidents", dependencies=[READ])
+async def list_incidents(
+    request: Request, after: str | None = None, limit: Annotated[int, Query(ge=1, le=200)] = 50
+) -> IncidentPage:
+    """List incidents, newest first; `next` is the `after` of the following page, null on the last."""
+    async with store_of(request).read() as session:
+        page = await service.list_incidents(session, after=after, limit=limit)
+        latest = await service.latest_runs(session, page.items)
+    items = [incident_json(item, runs=[latest[item.id]] if item.id in latest else []) for item in page.items]
+    return IncidentPage(incidents=items, next=page.next)
+
+
+@router.post(
+    "/incidents/import",
+    status_code=201,
+    dependencies=[IMPORT],
+    response_model=IncidentOut,
+    openapi_extra=openapi.IMPORT_BODY,
+)
+async def import_incident(request: Request) -> Response:
+    """Open an incident from files or from a bundle: all of them are kept, or nothing is."""
+    incident = await import_form(request)
+    async with store_of(request).read() as session:
+        evidence = await service.evidence_of(session, incident)
+    body = incident_json(incident, evidence=evidence)
+    return _json(body, 201, {"Location": f"/api/v1/incidents/{incident.id}"})
+
+
+@router.get("/incidents/{incident_id}", response_model=IncidentOut)
+async def get_incident(request: Request, incident: ReadIncident) -> Response:
+    """One incident with its evidence and runs."""
+    async with store_of(request).read() as session:
+        evidence = await service.evidence_of(session, incident)
+        runs = await service.runs_of(session, incident)
+    return _json(incident_json(incident, evidence=evidence, runs=runs))
+
+
+@router.post(
+    "/incidents/{incident_id}/replays", status_code=202, response_model=ReplayOut, openapi_extra=openapi.REPLAY_BODY
+)
+async def create_replay(request: Request, incident: ReplayIncident) -> Response:
+    """Queue a replay with one of the configured builds; `Location` is where to ask for its verdict."""
+    run = await queue_run(request, incident, (await _replay_in(request)).build)
+    return _json(replay_json(run, verdict=None), 202, {"Location": f"/api/v1/replays/{run.id}"})
+
+
+@router.get("/incidents/{incident_id}/bundle.zip", response_class=Response, responses=openapi.ZIP)
+async def get_bundle(request: Request, incident: ReadIncident) -> Response:
+    """All evidence of an incident as one file, the same bytes that the page's button gives."""
+    return await bundle_response(request, incident)
+
+
+class LoadReplay:
+    """Authorises, then loads a run by its own id."""
+
+    permission = Permission.READ
+
+    async def __call__(self, request: Request, replay_id: str) -> Run:
+        await Requires(self.permission)(request)
+        async with store_of(request).read() as session:
+            return await service.get_run(session, replay_id)
+
+
+@router.get("/replays/{replay_id}", response_model=ReplayOut)
+async def get_replay(run: Annotated[Run, Depends(LoadReplay())]) -> Response:
+    """The state of a replay, and once it is `done` its verdict: what `hindcast replay --format json` prints."""
+    return _json(replay_json(run, verdict=run.verdict))
+
+
+alias = APIRouter(include_in_schema=False)
+
+
+@alias.get("/openapi.json", dependencies=[READ])
+async def openapi_alias() -> Response:
+    return RedirectResponse("/api/v1/openapi.json", 307)
+
+
+async def _replay_in(request: Request) -> ReplayIn:
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != "application/json":
+        raise Refused(Problem(415, "Wrong content type", f"The body is {media or 'of no type'}.", "application/json"))
+    try:
+        return ReplayIn.model_validate_json(await body_of(request, 64 * 1024))
+    except ValidationError as error:
+        first = error.errors()[0]
+        status = 400 if first["type"] == "json_invalid" else 422
+        place = ".".join(str(part) for part in first["loc"]) or "body"
+        raise Refused(
+            Problem(status, "Invalid request", f"{place}: {first['msg']}.", 'a JSON object {"build": name}')
+        ) from error
+
+
+def _json(body: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return JSONResponse(_plain(body), status, headers)
+
+
+def _plain(body: BaseModel) -> dict[str, Any]:
+    return body.model_dump(mode="python")

@@ -1,0 +1,128 @@
+"""Puts the console together: the gate before everything, pages, API, streams, static files, and answers to errors."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from app import __version__
+from app.incidents.errors import ImportRefused, IncidentError, NotFound, UnknownBuild, WrongState
+from app.incidents.service import Store
+from app.web import api, builds, door, imports, incidents, runs, static, stream
+from app.web.access import Keeper
+from app.web.config import MIB, WebSettings
+from app.web.forms import Limits
+from app.web.gate import Gate
+from app.web.pages import Pages
+from app.web.problems import Problem, Refused, file_trouble, not_found
+
+log = logging.getLogger(__name__)
+
+
+def create_app(settings: WebSettings, store: Store | None = None) -> FastAPI:
+    """Make the console over a migrated database; `store` shares a pool, else one is opened, and closed at the end."""
+    own = store is None
+    store = store or Store(settings.database_url)
+
+    @asynccontextmanager
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        async with stream.listening(app, store):
+            yield
+        if own:
+            await store.close()
+
+    app = FastAPI(
+        title="Hindcast",
+        version=__version__,
+        summary="Incident forensics for streaming AI agents.",
+        description="Send `Authorization: Bearer <token>`. Errors are problem objects: what, expected, remedy.",
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=life,
+    )
+    app.state.settings = settings
+    app.state.store = store
+    app.state.pages = pages = Pages()
+    app.state.keeper = keeper = Keeper(settings.token)
+    app.state.limits = Limits(file=settings.console.max_file_mib * MIB, kept=settings.console.max_import_mib * MIB)
+    for router in (*(room.router for room in (door, incidents, imports, runs, stream, builds, static, api)), api.alias):
+        app.include_router(router)
+    _answer_errors(app, pages)
+    app.add_middleware(Gate, keeper=keeper, allowed_hosts=settings.allowed_hosts, pages=pages, broken=problem_of)
+    return app
+
+
+def _answer_errors(app: FastAPI, pages: Pages) -> None:
+    """Every way to fail ends in a problem object; what nobody foresaw reaches the gate, which asks `problem_of` too."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        return pages.problem(request, problem_of(error))
+
+    for kind in (Refused, IncidentError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, answer)
+
+
+def problem_of(error: Exception) -> Problem:
+    """Translate what was raised into what is answered."""
+    match error:
+        case Refused():
+            return error.problem
+        case NotFound():
+            return not_found(f"There is no {error.kind} {error.ident!r} here.")
+        case ImportRefused():
+            return Problem(
+                422,
+                "Evidence refused",
+                "The files cannot be used; nothing was stored.",
+                "files that are what they claim to be, whole and of one key",
+                "Mend the files named below and import again.",
+                tuple(map(file_trouble, error.problems)),
+            )
+        case UnknownBuild():
+            known = ", ".join(error.known) or "none: add [[builds]] to hindcast.toml"
+            return Problem(
+                422, "Unknown build", f"No build is called {error.name!r}.", f"one of {known}", "Choose another."
+            )
+        case WrongState():
+            return Problem(409, "Not in this state", f"{str(error).capitalize()}.", remedy="Load the page again.")
+        case IncidentError():
+            return Problem(400, "Refused", f"{error}.")
+        case RequestValidationError():
+            return _invalid(error)
+        case HTTPException():
+            return _http(error)
+    report = secrets.token_hex(4)
+    log.error("unexpected error, report %s", report, exc_info=error)
+    return Problem(
+        500,
+        "Our fault",
+        f"The console broke on this request (report {report}).",
+        remedy="The log has the details under that number. Nothing was half-stored; try again.",
+    )
+
+
+def _invalid(error: RequestValidationError) -> Problem:
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return Problem(
+        422, "Invalid request", f"{place}: {first['msg']}.", "a request as the OpenAPI document describes it"
+    )
+
+
+def _http(error: HTTPException) -> Problem:
+    if error.status_code == 404:
+        return not_found("There is nothing at this address.")
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        return Problem(
+            405, "Method not allowed", "This address does not take that method.", allowed, headers=error.headers or {}
+        )
+    return Problem(error.status_code, "Refused", str(error.detail), headers=error.headers or {})

@@ -1,0 +1,147 @@
+"""Stands before every route: checks the host, finds out who is asking, and lets nobody else see anything.
+
+It is plain ASGI and outermost, so that not even a 404 or a static file escapes it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request, cookie_parser
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.web.access import SAFE_METHODS, Keeper, Principal, forbidden
+from app.web.pages import Pages
+from app.web.problems import Problem
+
+log = logging.getLogger(__name__)
+
+# The door, and what its page is drawn with.
+OPEN_PATHS: Final = frozenset({"/enter", "/static/hindcast.css", "/static/vendor/missing.min.css", "/static/icon.svg"})
+
+SECURITY_HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
+        " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    "X-Robots-Tag": "noindex",
+}
+
+
+class Gate:
+    """The outermost layer. `allowed_hosts` are names without port; `broken` words an error that nobody foresaw."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        keeper: Keeper,
+        allowed_hosts: Sequence[str],
+        pages: Pages,
+        broken: Callable[[Exception], Problem],
+    ) -> None:
+        self._app = app
+        self._keeper = keeper
+        self._hosts = frozenset(_host_name(host) for host in allowed_hosts)
+        self._pages = pages
+        self._broken = broken
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        outgoing = _Outgoing(send)
+        try:
+            await (self._refuse(scope, headers) or self._app)(scope, receive, outgoing)
+        except Exception as error:
+            problem = self._broken(error)
+            if outgoing.started:  # too late for an answer: the connection has to break
+                raise
+            await self._pages.problem(Request(scope), problem)(scope, receive, outgoing)
+
+    def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
+        host = headers.get("host", "")
+        if _host_name(host) not in self._hosts:
+            log.warning("refused a request for host %r, which is not in console.allowed_hosts", host)
+            return PlainTextResponse(_wrong_host(host), 400)
+        principal = self._principal(headers)
+        scope["hindcast.principal"] = principal
+        if principal is None and scope["path"] not in OPEN_PATHS:
+            return self._pages.problem(Request(scope), _no_token())
+        browser = principal is None or principal.csrf is not None
+        if browser and scope["method"] not in SAFE_METHODS and not _same_origin(headers, host):
+            return self._pages.problem(Request(scope), forbidden("The request comes from another site."))
+        return None
+
+    def _principal(self, headers: Headers) -> Principal | None:
+        authorization = headers.get("authorization")
+        if authorization is not None:  # who offers a token is judged by it, whatever cookie comes along
+            return self._keeper.bearer(authorization)
+        for name, value in cookie_parser(headers.get("cookie", "")).items():
+            if name == self._keeper.cookie:
+                return self._keeper.principal(value)
+        return None
+
+
+def _same_origin(headers: Headers, host: str) -> bool:
+    """Whether the page that sends this lives at the address it talks to; a proxy may change the scheme alone."""
+    origin = urlsplit(headers.get("origin", ""))
+    return origin.scheme in ("http", "https") and origin.netloc.lower() == host.lower()
+
+
+def _host_name(host: str) -> str:
+    """`[::1]:8000`, `::1`, `Localhost:8000` → `::1`, `::1`, `localhost`."""
+    host = host.strip().lower()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0] if host.count(":") == 1 else host
+
+
+class _Outgoing:
+    """Adds the headers that every response carries, and remembers whether one has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.started = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started = True
+            headers = MutableHeaders(scope=message)
+            for name, value in SECURITY_HEADERS.items():
+                headers.setdefault(name, value)
+            headers.setdefault("Cache-Control", "no-store")
+        await self._send(message)
+
+
+def _wrong_host(host: str) -> str:
+    return (
+        f"This console does not answer to the host {host!r}.\n"
+        "Expected: one of the names in console.allowed_hosts.\n"
+        "Remedy: use the address that the console printed, or add the name to [console] allowed_hosts in"
+        " hindcast.toml.\n"
+    )
+
+
+def _no_token() -> Problem:
+    return Problem(
+        401,
+        "The token is missing",
+        "The console shows nothing without its token.",
+        "the address with ?token=… that the console printed at its start, or an Authorization: Bearer header",
+        "Open that address once in this browser, or paste the token below.",
+        headers={"WWW-Authenticate": "Bearer"},
+    )

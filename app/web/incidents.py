@@ -1,0 +1,98 @@
+"""The pages of incidents: the list, one incident with its evidence and runs, its files, its bundle."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import RedirectResponse, Response
+
+from app.incidents import service
+from app.incidents.service import Incident, Run
+from app.web.downloads import download
+from app.web.forms import read_form
+from app.web.loading import (
+    READ,
+    Number,
+    ReadIncident,
+    ReplayIncident,
+    pages_of,
+    principal_of,
+    settings_of,
+    store_of,
+)
+from app.web.reproduce import bundle_name
+from app.web.views import choices
+from app.web.views_incident import EvidenceLine, RunLine, about, attempt_pairs, cards, version_of
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/", dependencies=[READ])
+async def incidents(request: Request, after: str | None = None) -> Response:
+    """The list, newest first; its first page is the console's front page."""
+    async with store_of(request).read() as session:
+        page = await service.list_incidents(session, after=after)
+        latest = await service.latest_runs(session, page.items)
+    runs = {ident: RunLine.of(run) for ident, run in latest.items()}
+    return pages_of(request).page("incidents.html", request, page=page, runs=runs, paged=after is not None)
+
+
+@router.get("/incidents", dependencies=[READ])
+async def incidents_alias() -> Response:
+    return RedirectResponse("/", 307)
+
+
+@router.get("/incidents/{incident_id}")
+async def incident(request: Request, incident: ReadIncident) -> Response:
+    """One incident: evidence, runs, and what a replay can show."""
+    async with store_of(request).read() as session:
+        evidence = await service.evidence_of(session, incident)
+        runs = await service.runs_of(session, incident)
+    return pages_of(request).page(
+        "incident.html",
+        request,
+        incident=incident,
+        evidence=[EvidenceLine.of(file) for file in evidence],
+        runs=[RunLine.of(run) for run in runs],
+        choices=choices(settings_of(request).builds, incident),
+        cards=cards(incident, {file.role for file in evidence}),
+        about=about(incident),
+        attempt=attempt_pairs(incident),
+        live=any(not run.run_state.finished for run in runs),
+        seen=version_of(runs),
+    )
+
+
+@router.post("/incidents/{incident_id}/replays")
+async def replay(request: Request, incident: ReplayIncident) -> Response:
+    """The Replay button: queue a run of the chosen build and go to its page."""
+    form = await read_form(request)
+    run = await queue_run(request, incident, form.value("build") or "")
+    return RedirectResponse(f"/incidents/{incident.id}/runs/{run.number}", 303)
+
+
+async def queue_run(request: Request, incident: Incident, build: str) -> Run:
+    """Queue a run in one transaction. Raises `UnknownBuild`."""
+    known = [each.name for each in settings_of(request).builds]
+    async with store_of(request).write() as session:
+        return await service.request_replay(session, incident, build, who=principal_of(request).name, known=known)
+
+
+@router.get("/incidents/{incident_id}/evidence/{evidence_id}")
+async def evidence_file(request: Request, incident: ReadIncident, evidence_id: Number) -> Response:
+    """One file, byte for byte as it was received."""
+    async with store_of(request).read() as session:
+        evidence = await service.get_evidence(session, incident, evidence_id)
+        data = await service.evidence_bytes(session, evidence)
+    return download(data, evidence.name, "application/octet-stream")
+
+
+@router.get("/incidents/{incident_id}/bundle.zip")
+async def bundle(request: Request, incident: ReadIncident) -> Response:
+    """All evidence as one file, which imports again here and replays in a terminal."""
+    return await bundle_response(request, incident)
+
+
+async def bundle_response(request: Request, incident: Incident) -> Response:
+    async with store_of(request).read() as session:
+        data = await service.export_bundle(session, incident)
+    return download(data, bundle_name(incident), "application/zip")

@@ -1,0 +1,224 @@
+"""Shows two values side by side so that what differs catches the eye: canonical JSON first, then marks on words.
+
+Nothing is shown that is not in the record: JSON numbers keep their spelling, and a long equal stretch is folded with
+its length, never dropped in silence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any, Final
+
+LARGE: Final = 32 * 1024  # characters; beyond it a value is shown as head, size, digest and download
+HEAD: Final = 1024
+_TOKENS: Final = re.compile(r"\w+|\s+|[^\w\s]")
+_MATCHABLE: Final = 1500  # tokens a side: the matcher is quadratic, so longer ones are compared by their ends
+_FOLD: Final = 600  # an equal stretch longer than this, in characters, is folded
+_CONTEXT: Final = 120
+_CRUMB: Final = 2
+_DIFFERENT: Final = 4096  # characters of one difference that are shown
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of a value. `folded` counts characters left out in its place (its text is then empty)."""
+
+    text: str
+    differs: bool = False
+    folded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One value as it goes onto the page; `spans` is None where there is no value (not recorded)."""
+
+    spans: tuple[Span, ...] | None
+    length: int = 0
+    is_json: bool = False
+    large: bool = False
+    sha256: str = ""
+
+    @property
+    def text(self) -> str:
+        return "".join(span.text for span in self.spans or ())
+
+    @property
+    def multiline(self) -> bool:
+        return any("\n" in span.text for span in self.spans or ()) or len(self.text) > 72
+
+
+NOTHING: Final = Shown(None)
+
+
+def show(value: str | None) -> Shown:
+    """One value by itself, without marks."""
+    if value is None:
+        return NOTHING
+    if len(value) > LARGE:
+        return _head(value)
+    pretty = canonical(value)
+    return Shown((Span(value if pretty is None else pretty),), len(value), pretty is not None)
+
+
+def show_pair(recorded: str | None, replayed: str | None) -> tuple[Shown, Shown]:
+    """Two values with their differing words marked; a value that has no counterpart is marked as a whole."""
+    if recorded is None or replayed is None:
+        return _alone(recorded), _alone(replayed)
+    left, right = canonical(recorded), canonical(replayed)
+    both = left is not None and right is not None and left != right
+    # Where canonical JSON is equal the bytes differ in spelling only, and that spelling is what must be shown.
+    a, b = (left or "", right or "") if both else (recorded, replayed)
+    if max(len(a), len(b)) > 16 * LARGE:
+        return _head(recorded), _head(replayed)
+    spans_a, spans_b = _mark(a, b)
+    large_a, large_b = len(recorded) > LARGE, len(replayed) > LARGE
+    return (
+        Shown(spans_a, len(recorded), both, large_a, _digest(recorded) if large_a else ""),
+        Shown(spans_b, len(replayed), both, large_b, _digest(replayed) if large_b else ""),
+    )
+
+
+def canonical(value: str) -> str | None:
+    """A JSON object or array with sorted keys and one member a line; None for anything else.
+
+    Numbers stay as they were written. Objects that name a key twice are not touched: sorting would hide one.
+    """
+    if value[:1] not in ("{", "[") or len(value) > 8 * LARGE:
+        return None
+    try:
+        parsed = json.loads(
+            value, parse_int=_Number, parse_float=_Number, parse_constant=_Number, object_pairs_hook=_members
+        )
+        return "".join(_write(parsed, 0))
+    except (ValueError, RecursionError):
+        return None
+
+
+class _Number(str):
+    """A number as it was spelled."""
+
+    __slots__ = ()
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a key appears twice")
+    return members
+
+
+def _write(value: Any, depth: int) -> Iterator[str]:
+    if isinstance(value, _Number):
+        yield str(value)
+    elif isinstance(value, dict) and value:
+        yield from _items("{", "}", (_member(key, value[key], depth + 1) for key in sorted(value)), depth)
+    elif isinstance(value, list) and value:
+        yield from _items("[", "]", ("".join(_write(item, depth + 1)) for item in value), depth)
+    else:
+        yield json.dumps(value, ensure_ascii=False)
+
+
+def _member(key: str, value: Any, depth: int) -> str:
+    return f"{json.dumps(key, ensure_ascii=False)}: {''.join(_write(value, depth))}"
+
+
+def _items(opening: str, closing: str, items: Iterator[str], depth: int) -> Iterator[str]:
+    indent = "\n" + "  " * (depth + 1)
+    yield opening + indent
+    yield f",{indent}".join(items)
+    yield "\n" + "  " * depth + closing
+
+
+def _mark(a: str, b: str) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+    left: list[Span] = []
+    right: list[Span] = []
+    for equal, piece_a, piece_b in _joined(list(_pieces(a, b))):
+        if equal:
+            left += _equal(piece_a)
+            right += _equal(piece_b)
+        else:
+            left += _different(piece_a)
+            right += _different(piece_b)
+    return tuple(left), tuple(right)
+
+
+def _joined(pieces: list[tuple[bool, str, str]]) -> Iterator[tuple[bool, str, str]]:
+    """Let differences swallow the crumbs between them: two ids differ as a whole, not in all but their hyphens."""
+    pending = ("", "")
+    for index, (equal, a, b) in enumerate(pieces):
+        crumb = equal and len(a) <= _CRUMB and 0 < index < len(pieces) - 1
+        if equal and not crumb:
+            if any(pending):
+                yield False, *pending
+                pending = ("", "")
+            yield True, a, b
+        else:
+            pending = (pending[0] + a, pending[1] + b)
+    if any(pending):
+        yield False, *pending
+
+
+def _pieces(a: str, b: str) -> Iterator[tuple[bool, str, str]]:
+    """Cut both into stretches that are equal and stretches that are not, in order."""
+    tokens_a, tokens_b = _TOKENS.findall(a), _TOKENS.findall(b)
+    head = _common(tokens_a, tokens_b)
+    tail = _common(tokens_a[head:][::-1], tokens_b[head:][::-1])
+    middle_a, middle_b = tokens_a[head : len(tokens_a) - tail], tokens_b[head : len(tokens_b) - tail]
+    if head:
+        yield True, "".join(tokens_a[:head]), "".join(tokens_b[:head])
+    if len(middle_a) > _MATCHABLE or len(middle_b) > _MATCHABLE:
+        yield False, "".join(middle_a), "".join(middle_b)
+    else:
+        for tag, i, j, k, m in SequenceMatcher(None, middle_a, middle_b, autojunk=False).get_opcodes():
+            yield tag == "equal", "".join(middle_a[i:j]), "".join(middle_b[k:m])
+    if tail:
+        yield True, "".join(tokens_a[len(tokens_a) - tail :]), "".join(tokens_b[len(tokens_b) - tail :])
+
+
+def _common(a: list[str], b: list[str]) -> int:
+    count = 0
+    for one, other in zip(a, b, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+def _equal(text: str) -> list[Span]:
+    if len(text) <= _FOLD:
+        return [Span(text)] if text else []
+    return [
+        Span(text[:_CONTEXT]),
+        Span("", folded=len(text) - 2 * _CONTEXT),
+        Span(text[-_CONTEXT:]),
+    ]
+
+
+def _different(text: str) -> list[Span]:
+    if len(text) <= _DIFFERENT:
+        return [Span(text, differs=True)] if text else []
+    return [Span(text[:_DIFFERENT], differs=True), Span("", differs=True, folded=len(text) - _DIFFERENT)]
+
+
+def _alone(value: str | None) -> Shown:
+    """A value without counterpart: all of it is the difference."""
+    shown = show(value)
+    if shown.spans is None:
+        return shown
+    spans = tuple(Span(span.text, True, span.folded) for span in shown.spans)
+    return Shown(spans, shown.length, shown.is_json, shown.large, shown.sha256)
+
+
+def _head(value: str) -> Shown:
+    return Shown(
+        (Span(value[:HEAD]), Span("", folded=len(value) - HEAD)), len(value), large=True, sha256=_digest(value)
+    )
+
+
+def _digest(value: str) -> str:
+    return hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,132 @@
+"""The JSON that scripts read: incidents, evidence and replays, as OpenAPI describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from app.incidents.service import Evidence, Incident, Run, key_text
+from app.web.formats import iso
+
+
+class KeyOut(BaseModel):
+    """A key as lowercase hex, and as text where it is printable UTF-8."""
+
+    hex: str
+    text: str | None
+
+
+class EvidenceOut(BaseModel):
+    """One file, as it was received; `source` says where it came from."""
+
+    id: int
+    role: str
+    name: str
+    sha256: str
+    size: int
+    records: int
+    summary: str
+    warnings: list[str]
+    source: dict[str, Any]
+    added_at: str | None
+
+
+class ReplayOut(BaseModel):
+    """A replay. `verdict` is null until `state` is `done`; it is what `hindcast replay --format json` prints."""
+
+    id: str
+    incident_id: str
+    number: int
+    build: str
+    state: str = Field(description="queued, running, done, failed, lost, cancelled or timed_out")
+    outcome: str | None
+    exit_code: int | None
+    headline: str | None
+    error: str | None = Field(description="why there is no verdict, for a state that ended without one")
+    created_at: str | None
+    started_at: str | None
+    finished_at: str | None
+    verdict: dict[str, Any] | None
+    url: str = Field(description="the run's page")
+
+
+class IncidentOut(BaseModel):
+    """One activation that somebody asks about. What the evidence does not say is null."""
+
+    id: str
+    title: str
+    created_at: str | None
+    entity_key: KeyOut | None
+    seq: int | None
+    kind: str | None
+    clock_ms: int | None
+    recorded_status: str | None
+    attempt: dict[str, Any] | None
+    imported: bool
+    problem: str | None
+    evidence: list[EvidenceOut] | None = Field(description="null in lists")
+    replays: list[ReplayOut] = Field(description="newest first, without verdicts; lists hold the newest alone")
+    url: str = Field(description="the incident's page")
+
+
+class IncidentPage(BaseModel):
+    incidents: list[IncidentOut]
+    next: str | None
+
+
+def incident_json(
+    incident: Incident, *, evidence: Sequence[Evidence] | None = None, runs: Sequence[Run] = ()
+) -> IncidentOut:
+    key = incident.entity_key
+    return IncidentOut(
+        id=incident.id,
+        title=incident.title,
+        created_at=iso(incident.created_at),
+        entity_key=None if key is None else KeyOut(hex=key.hex(), text=key_text(key)),
+        seq=incident.seq,
+        kind=incident.kind,
+        clock_ms=incident.clock_ms,
+        recorded_status=incident.recorded_status,
+        attempt=incident.attempt,
+        imported=incident.imported,
+        problem=incident.problem,
+        evidence=None if evidence is None else [_evidence(file) for file in evidence],
+        replays=[replay_json(run, verdict=None) for run in runs],
+        url=f"/incidents/{incident.id}",
+    )
+
+
+def _evidence(file: Evidence) -> EvidenceOut:
+    return EvidenceOut(
+        id=file.id,
+        role=file.role,
+        name=file.name,
+        sha256=file.sha256,
+        size=file.size,
+        records=file.records,
+        summary=file.summary,
+        warnings=file.warnings,
+        source=file.source,
+        added_at=iso(file.added_at),
+    )
+
+
+def replay_json(run: Run, *, verdict: Mapping[str, Any] | None) -> ReplayOut:
+    return ReplayOut(
+        id=run.id,
+        incident_id=run.incident_id,
+        number=run.number,
+        build=run.build,
+        state=run.state,
+        outcome=run.outcome,
+        exit_code=run.exit_code,
+        headline=run.headline,
+        error=run.error,
+        created_at=iso(run.created_at),
+        started_at=None if run.started_at is None else iso(run.started_at),
+        finished_at=None if run.finished_at is None else iso(run.finished_at),
+        verdict=None if verdict is None else dict(verdict),
+        url=f"/incidents/{run.incident_id}/runs/{run.number}",
+    )

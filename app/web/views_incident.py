@@ -1,0 +1,159 @@
+"""What the incident page says: lines for its files and runs, and what a replay of this evidence can show."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.incidents.service import Evidence, Incident, Run
+from app.web.formats import NOT_RECORDED, utc
+from app.web.views import Pair, Status, status_of, took
+
+
+@dataclass(frozen=True, slots=True)
+class RunLine:
+    """A run in a list."""
+
+    number: int
+    build: str
+    status: Status
+    headline: str | None
+    created_at: int
+    took: str | None
+
+    @classmethod
+    def of(cls, run: Run) -> RunLine:
+        return cls(run.number, run.build, status_of(run), run.headline, run.created_at, took(run))
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceLine:
+    """A file in the evidence table; `came_from` is its provenance in words."""
+
+    id: int
+    role: str
+    name: str
+    summary: str
+    warnings: Sequence[str]
+    records: int
+    size: int
+    sha256: str
+    came_from: str
+
+    @classmethod
+    def of(cls, file: Evidence) -> EvidenceLine:
+        return cls(
+            file.id,
+            file.role,
+            file.name,
+            file.summary,
+            file.warnings,
+            file.records,
+            file.size,
+            file.sha256,
+            provenance(file.source),
+        )
+
+
+def provenance(source: Mapping[str, Any]) -> str:
+    """Where a file came from: an upload, an entry of a bundle, or a place in a topic."""
+    match source.get("kind"):
+        case "kafka":
+            place = f"{source.get('topic')}[{source.get('partition')}]@{source.get('offset')}"
+            return f"{place}, {utc(source.get('timestamp_ms'))}"
+        case "bundle":
+            return f"bundle {source.get('file', '')}".strip()
+        case "upload":
+            return "upload"
+        case other:
+            return str(other or NOT_RECORDED)
+
+
+def version_of(runs: Sequence[Run]) -> int:
+    """A number that rises whenever any run of the incident changes, as the stream of changes counts."""
+    return sum(run.version for run in runs)
+
+
+def about(incident: Incident) -> list[Pair]:
+    return [
+        Pair("id", incident.id, mono=True),
+        Pair("opened", utc(incident.created_at)),
+        Pair("by", incident.created_by),
+        Pair("seq asked for", NOT_RECORDED if incident.wanted_seq is None else str(incident.wanted_seq)),
+        Pair("build named by the bundle", incident.build_hint or NOT_RECORDED),
+    ]
+
+
+def attempt_pairs(incident: Incident) -> list[Pair]:
+    """What tells this attempt from others of the same seq."""
+    attempt = incident.attempt
+    if attempt is None:
+        return []
+    size = attempt.get("batch_size")
+    lines = [
+        Pair("kind", str(attempt["kind"])),
+        Pair("entry step", str(attempt["entry_step"]), mono=True),
+        Pair("clock", f"{attempt['clock_ms']} ms", mono=True),
+        Pair("trace id", attempt["trace_id"], mono=True, wide=True),
+    ]
+    return lines if size is None else [*lines, Pair("batch size", str(size), mono=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One thing to know before pressing Replay."""
+
+    title: str
+    text: str
+
+
+def cards(incident: Incident, roles: Collection[str]) -> list[Card]:
+    """What this evidence allows, what would make more comparable, and what a replay never does."""
+    return [_exactness(incident), _missing(roles), _promise()]
+
+
+def _exactness(incident: Incident) -> Card:
+    match incident.recorded_status:
+        case None:
+            text = (
+                "Nothing was recorded for this attempt, so there is nothing to compare with: a replay shows what the"
+                " code would do."
+            )
+            return Card("A what-if run" if incident.kind else "Not known yet", text)
+        case "failed" | "error":
+            text = (
+                "A failed attempt committed nothing, so the snapshot's state is exact; its own model responses were"
+                " discarded with it. It replays up to the first call that no snapshot answers."
+            )
+            return Card("A failed attempt", text)
+        case status:
+            text = (
+                "Exact, unless its requests read memory that it overwrote itself. Then the run says irreproducible,"
+                " never a wrong answer."
+            )
+            return Card(f"A {status} attempt", text)
+
+
+_GAINS = {
+    "intents": "the arguments of intents",
+    "outputs": "outputs",
+    "errors": "error details",
+    "snapshots": "memory afterwards",
+}
+
+
+def _missing(roles: Collection[str]) -> Card:
+    missing = {role: gain for role, gain in _GAINS.items() if role not in roles}
+    if not missing:
+        return Card("Everything can be compared", "Status, events, intents with arguments, outputs, errors, memory.")
+    listed = "; ".join(f"{gain} (add the {role} stream)" for role, gain in missing.items())
+    return Card("Would make more comparable", f"Without their stream these are not compared: {listed}.")
+
+
+def _promise() -> Card:
+    return Card(
+        "What a replay does",
+        "It serves the recorded model responses and re-runs read-only tools for real, inside a sandbox; each run states"
+        " how it was confined. Side effects are only staged, never performed; nothing is written back to the pipeline.",
+    )

@@ -1,0 +1,143 @@
+"""The run page's side of a verdict: banner, counts, panels, all read from the one JSON object that scripts get."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.incidents.service import Run
+from app.web.formats import NOT_RECORDED, plural, utc
+from app.web.values import Shown, show_pair
+from app.web.views import Pair, pairs, took
+from app.web.views_timeline import RowLike
+
+_SURFACE_GLYPHS: Final = {"equal": "=", "different": "≠", "not compared": "–"}
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDivergence:
+    """Where the two part: what the banner names and links to."""
+
+    ordinal: int
+    event_type: str
+    label: str
+    about: str
+    surface: str
+    field: str
+    kind: str
+    recorded: Shown
+    replayed: Shown
+    others: int
+    follow: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictView:
+    """A verdict's parts in the order of the page."""
+
+    headline: str
+    reason: Mapping[str, Any] | None
+    details: Sequence[Pair]
+    first: FirstDivergence | None
+    counts: Sequence[str]
+    surfaces: Sequence[Pair]
+    served: Sequence[Pair]
+    plan: Sequence[Pair]
+    confinement: Sequence[Pair]
+    driver: Sequence[Pair]
+    digests: Sequence[Pair]
+    replayed: Sequence[Pair]
+    notes: Sequence[str]
+    skipped: Sequence[str]
+    plan_hint: str
+    tier: str
+
+
+def verdict_view(verdict: Mapping[str, Any], first_row: RowLike | None = None) -> VerdictView:
+    """Take a verdict apart for the page; `first_row` is the row at which the two part."""
+    reason = verdict.get("reason")
+    return VerdictView(
+        headline=verdict["headline"],
+        reason=reason,
+        details=pairs(reason["details"]) if reason else (),
+        first=first_divergence(verdict, first_row),
+        counts=counts(verdict.get("counts", {})),
+        surfaces=[surface(item) for item in verdict.get("surfaces", ())],
+        served=pairs(verdict.get("served", {})),
+        plan=pairs(verdict.get("plan", {})),
+        confinement=pairs(verdict.get("confinement", {})),
+        driver=pairs(verdict.get("driver", {})),
+        digests=pairs(verdict.get("digests", {})),
+        replayed=pairs(verdict.get("replayed", {})),
+        notes=verdict.get("notes", ()),
+        plan_hint=str(verdict.get("plan", {}).get("row") or ""),
+        tier=str(verdict.get("confinement", {}).get("tier") or ""),
+        skipped=[item["name"] for item in verdict.get("surfaces", ()) if not item["compared"]],
+    )
+
+
+def first_divergence(verdict: Mapping[str, Any], row: RowLike | None = None) -> FirstDivergence | None:
+    """The first difference with how many others there are, and how many of those merely follow from it."""
+    at = verdict.get("first_divergence")
+    here = [item for item in verdict.get("differences", ()) if item["ordinal"] == at]
+    if at is None or not here:
+        return None
+    head = here[0]
+    later = {item["ordinal"]: item.get("cause") for item in verdict["differences"] if item["ordinal"] != at}
+    recorded, replayed = show_pair(head["recorded"], head["replayed"])
+    return FirstDivergence(
+        ordinal=at,
+        event_type=head["event_type"],
+        label=head["label"],
+        about="" if row is None else row.about,
+        surface=head["surface"],
+        field=head["field"],
+        kind=head["class"],
+        recorded=recorded,
+        replayed=replayed,
+        others=len(later),
+        follow=sum(cause == at for cause in later.values()),
+    )
+
+
+def counts(tally: Mapping[str, int]) -> list[str]:
+    """The line above the timeline; a zero is left out, the total never."""
+    if not tally:
+        return []
+    words = {
+        "equal": ("equal", "equal"),
+        "normalised": ("normalised", "normalised"),
+        "changed": ("changed", "changed"),
+        "recorded-only": ("only in the record", "only in the record"),
+        "replayed-only": ("only in the replay", "only in the replay"),
+        "consequence": ("consequence", "consequences"),
+    }
+    parts = [plural(tally[name], *forms) for name, forms in words.items() if tally.get(name)]
+    return [plural(tally.get("rows", 0), "event"), *parts]
+
+
+def surface(item: Mapping[str, Any]) -> Pair:
+    """One compared surface; the reason why it was not compared reads below its name."""
+    state = item["state"]
+    glyph = _SURFACE_GLYPHS.get(state, "?")
+    if not item["compared"]:
+        return Pair(
+            item["name"], f"not compared: {item['detail']}" if item["detail"] else "not compared", glyph, wide=True
+        )
+    return Pair(item["name"], item["detail"] or state, glyph, wide=len(item["detail"]) > 32)
+
+
+def about(run: Run) -> list[Pair]:
+    """The run itself: who asked, when, which worker, how long."""
+    return [
+        Pair("id", run.id, mono=True, wide=True),
+        Pair("asked for", utc(run.created_at)),
+        Pair("by", run.created_by),
+        Pair("started", utc(run.started_at)),
+        Pair("finished", utc(run.finished_at)),
+        Pair("took", took(run) or NOT_RECORDED),
+        Pair("worker", run.worker or NOT_RECORDED),
+        Pair("taken by a worker", f"{run.attempt} ×", mono=True),
+        Pair("build digest", run.build_digest or NOT_RECORDED, wide=bool(run.build_digest)),
+    ]
