@@ -1,6 +1,11 @@
 """Why did this activation emit that intent? Replay it against its record and see where the two part."""
 
-from pathlib import Path
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __version__ = "0.1.0"
 
@@ -11,6 +16,8 @@ def resource(name: str) -> Path:
     `name` is `templates`, `static`, `migrations` or `proto`. In a checkout these lie beside `app`; the wheel
     carries them inside it, under `app/_resources`. Raises `FileNotFoundError` for anything else.
     """
+    from pathlib import Path  # only here: it would cost each replay's process ten milliseconds
+
     package = Path(__file__).parent
     for folder in (package / "_resources" / name, package.parent / name):
         if folder.is_dir():

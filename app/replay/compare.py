@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from app.replay.align import align
@@ -139,7 +138,7 @@ def fold(rows: Sequence[Row]) -> list[Row]:
                 cause = row.ordinal
             if row.event.type == "ERROR" and row.state in _ONE_SIDED:
                 after_error = row.ordinal
-        folded.append(row if follows is None else replace(row, cause=follows))
+        folded.append(row if follows is None else row._replace(cause=follows))
     return folded
 
 

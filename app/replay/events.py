@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One event of an attempt, recorded or replayed.
 
     `type` is what happened, `label` what tells its kind (model, tool, intent kind); alignment goes by these two.
     `about` is what a person wants to read beside them. `attributes` are the framework's own, `identity` holds ids,
     key and times (as text), `payload` what no trace carries (arguments, output, detail). All three are compared; a
-    payload only where both sides have it.
+    payload only where both sides have it. A tuple, for a timeline has thousands of them.
     """
 
     type: str
@@ -23,9 +24,9 @@ class Event:
     step: int | None = None
     span_id: str = ""
     time_ms: int = 0
-    attributes: Mapping[str, str] = field(default_factory=dict)
-    identity: Mapping[str, str] = field(default_factory=dict)
-    payload: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = _NOTHING
+    identity: Mapping[str, str] = _NOTHING
+    payload: Mapping[str, str] = _NOTHING
     unknown: tuple[str, ...] = ()
 
     @property

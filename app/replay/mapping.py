@@ -128,7 +128,8 @@ def _position(event: TraceEvent, tool_spans: Mapping[bytes, int]) -> tuple[int, 
 
 def neutral(event: TraceEvent, payload: Mapping[str, str] | None = None) -> Event:
     """One trace event as a neutral one."""
-    attributes = dict(sorted(event.attributes.items()))
+    held = event.attributes
+    attributes = {name: held[name] for name in sorted(held)}
     kind = event.event_type
     span = event.span_id.hex()
     start = event.start_ms

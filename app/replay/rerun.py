@@ -13,7 +13,7 @@ from app import __version__
 from app.replay.code import BadCode, LoadedCode, load_code
 from app.replay.recorder import Recorder, Tripwire
 from app.replay.rerun_pb2 import CacheMiss, RerunRequest, RerunResult
-from app.runtime.activation import ActivationInput, ActivationResult, activate
+from app.runtime.activation import ActivationInput, ActivationResult, Stopped, activate
 from app.runtime.settings import ActivationSettings, AgentHooks
 from app.wire import identity
 from app.wire.migration import StateMigrationError, migrate_to_current
@@ -86,15 +86,21 @@ def _race(
     recorder: Recorder,
     tripped: asyncio.Future[None],
 ) -> ActivationResult | None:
-    """The activation's result, or None when the tripwire ended it first."""
+    """The activation's result, or None when the tripwire ended it first.
+
+    A SystemExit inside a task that the agent spawned escapes the loop; it reaches the agent through that
+    task as well, so the loop is simply continued.
+    """
     loop.set_exception_handler(lambda _loop, _context: None)
-    task = loop.create_task(activate(inputs, hooks, recorder))
-    both: set[asyncio.Future[Any]] = {task, tripped}
-    loop.run_until_complete(asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED))
-    if tripped.done():
-        task.cancel()
-        return None
-    return task.result()
+    task = loop.create_task(activate(inputs, hooks, recorder, stop=tripped))
+    while True:
+        try:
+            return loop.run_until_complete(task)
+        except Stopped:
+            return None
+        except SystemExit:
+            if task.done():
+                raise
 
 
 def _inputs(request: RerunRequest) -> ActivationInput:

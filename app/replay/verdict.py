@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from app.replay.events import Event
 
@@ -55,8 +55,7 @@ class FieldState(StrEnum):
     CHANGED = "changed"
 
 
-@dataclass(frozen=True, slots=True)
-class FieldPair:
+class FieldPair(NamedTuple):
     """One field on both sides; None where a side does not have it."""
 
     name: str
@@ -65,8 +64,7 @@ class FieldPair:
     state: FieldState
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One line of the aligned timeline.
 
     `fields` holds what is not equal, in a stable order. `cause` is the ordinal of the row this one

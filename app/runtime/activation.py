@@ -65,11 +65,22 @@ class ActivationResult:
     staged: tuple[TraceEvent, ...] = ()
 
 
-async def activate(inp: ActivationInput, hooks: AgentHooks, probe: Probe | None = None) -> ActivationResult:
+class Stopped(Exception):
+    """The host ended the attempt while it ran; nothing of it counts."""
+
+
+async def activate(
+    inp: ActivationInput,
+    hooks: AgentHooks,
+    probe: Probe | None = None,
+    *,
+    stop: asyncio.Future[None] | None = None,
+) -> ActivationResult:
     """Run one attempt on the given state; the input blobs are left as they are.
 
     Every failure of the agent becomes a result. Raises StateMigrationError for state of another
-    schema version, and CancelledError only when the awaiting task itself is cancelled.
+    schema version, CancelledError only when the awaiting task itself is cancelled, and Stopped as soon as
+    `stop` is done, without waiting for what the agent makes of its cancellation.
     """
     settings = hooks.config
     try:
@@ -81,7 +92,11 @@ async def activate(inp: ActivationInput, hooks: AgentHooks, probe: Probe | None 
     # A task of its own tells the agent's cancellations from ours.
     task = asyncio.get_running_loop().create_task(_attempt(ctx, inp, hooks))
     try:
-        done, _ = await asyncio.wait((task,), timeout=settings.activation_timeout_s)
+        waited: tuple[asyncio.Future[Any], ...] = (task,) if stop is None else (task, stop)
+        done, _ = await asyncio.wait(waited, timeout=settings.activation_timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if stop is not None and stop.done():
+            task.cancel()
+            raise Stopped
         if not done:
             await _stop(task, settings.cancel_grace_s)
             return _refused(inp, "timed_out", REASON_TIMEOUT, _batch_suffix(inp), None)
