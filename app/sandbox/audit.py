@@ -127,7 +127,7 @@ class Watch:
         if flags & _WRITING:
             if not _lies_in(place, (self._scratch,)):
                 self._refuse("files outside its scratch folder cannot be changed", f"write {place}")
-        elif not _lies_in(place, self._readable):
+        elif not _lies_in(place, self._readable) and not _lies_in(os.path.realpath(place), self._readable):
             # Not raised: a program that looks for a file in many places expects to be told that it is not there.
             self._note(f"read {place}")
 
@@ -137,12 +137,14 @@ def _lies_in(path: str, places: tuple[str, ...]) -> bool:
 
 
 def _absolute(path: object) -> str | None:
-    """The path that a call means, or None for a descriptor."""
+    """The path that a call means; None for a descriptor, and for a relative path, which begins in scratch."""
     if isinstance(path, os.PathLike):
         path = os.fspath(path)
     if isinstance(path, bytes):
         path = os.fsdecode(path)
-    return os.path.abspath(path) if isinstance(path, str) else None  # noqa: PTH100
+    if not isinstance(path, str) or not path.startswith("/"):
+        return None
+    return os.path.normpath(path)
 
 
 def _plain(value: object) -> str:

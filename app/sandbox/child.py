@@ -73,6 +73,7 @@ def main() -> None:
         refused=refused,
         parent_alive=alive,
         ids=ids,
+        own_code=[str(Path(start.app_root, "app")), *start.import_path],
     )
     place.prepare()
     gc.collect()

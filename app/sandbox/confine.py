@@ -61,6 +61,7 @@ class Place:
     refused: str  # why there are no namespaces
     parent_alive: int  # reads as ended when the pre-loaded process has died
     ids: identity.Spare | None
+    own_code: list[str]  # trusted, loaded before any run; opened again only to show its lines in an error
     readable: list[str] = field(default_factory=list)
     rules: list[tuple[int, int]] = field(default_factory=list)
     mapped_bytes: int = 0
@@ -132,6 +133,7 @@ def confine(place: Place, order: Order, keep: set[int]) -> Confined:
     rules.append((_path(scratch), landlock.WRITE))
     measures.need("resource-limits", lambda: _limit(order, exclusive=not who.shared))
     identity.become(who.uid, who.gid)
+    identity.require_readable(real for _, real in order.places)
     measures.note("own-user", who.shared)
     measures.note("no-capabilities")
     measures.need("no-new-privileges", lambda: linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1, "no_new_privs"))
@@ -153,7 +155,7 @@ def confine(place: Place, order: Order, keep: set[int]) -> Confined:
         scratch=scratch,
         readable=(
             *place.readable,
-            f"{place.app_root}/app",
+            *place.own_code,
             *(path for pair in order.places for path in pair),
             scratch,
             "/dev",
@@ -196,7 +198,6 @@ def _open_scratch(place: Place, order: Order, who: identity.Identity) -> str:
 def _limit(order: Order, *, exclusive: bool) -> None:
     ceilings = [
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_CPU, order.cpu_s),
         (resource.RLIMIT_FSIZE, order.scratch_bytes),
         (resource.RLIMIT_NOFILE, _DESCRIPTORS),
         (resource.RLIMIT_MEMLOCK, 0),
@@ -210,6 +211,7 @@ def _limit(order: Order, *, exclusive: bool) -> None:
         _, hard = resource.getrlimit(kind)
         allowed = ceiling if hard == resource.RLIM_INFINITY else min(ceiling, hard)
         resource.setrlimit(kind, (allowed, allowed))
+    resource.setrlimit(resource.RLIMIT_CPU, (order.cpu_s, order.cpu_s + 1))  # told first, then killed
 
 
 def _die_with(parent_alive: int) -> None:

@@ -6,6 +6,7 @@ any capability, and the report says so.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -82,6 +83,16 @@ def become(uid: int, gid: int) -> None:
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
     linux.clear_capabilities()
+
+
+def require_readable(agents: Iterable[str]) -> None:
+    """Refuse to go on where the agent would only be "not found"; raises `PermissionError` with the remedy."""
+    for path in agents:
+        if not _can_read(path):
+            raise PermissionError(
+                errno.EACCES,
+                f"user {os.geteuid()}, as which the agent has to run here, cannot read {path}; make it readable",
+            )
 
 
 def _unreadable(uid: int, gid: int, paths: Iterable[str]) -> str | None:

@@ -16,6 +16,7 @@ _LIBRARIES: Final = (
     "/usr/local/lib",
     "/etc/ld.so.cache",
     "/usr/share/zoneinfo",
+    "/etc/mime.types",
 )
 # What resolving a name and checking a certificate read.
 _NETWORK: Final = (

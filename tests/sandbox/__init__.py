@@ -1,0 +1,1 @@
+"""The sandbox against code that means harm, on each tier."""
