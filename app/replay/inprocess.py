@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from app.replay.code import BadCode, LoadedCode, load_code
 from app.replay.rerun import execute
@@ -37,19 +39,25 @@ class InProcessRunner:
     def _code(self, code: AgentCode) -> LoadedCode:
         key = code.SerializeToString(deterministic=True)
         if self._loaded is None or self._loaded[0] != key:
-            before, path = set(sys.modules), list(sys.path)
-            try:
+            with _own_modules(code):
                 self._loaded = key, load_code(code)
                 self._version = migration.CURRENT_STATE_SCHEMA_VERSION
-            finally:
-                sys.path[:] = path
-                _forget(set(sys.modules) - before, code)
         return self._loaded[1]
 
 
-def _forget(added: set[str], code: AgentCode) -> None:
-    """Drop the agent's own modules, so that another build's of the same name can be imported."""
-    for name in added:
-        file = getattr(sys.modules.get(name), "__file__", None) or ""
-        if any(file.startswith(path) for path in code.paths):
-            del sys.modules[name]
+@contextmanager
+def _own_modules(code: AgentCode) -> Iterator[None]:
+    """Import the agent's modules afresh, and leave the import state as it was: builds share module names."""
+    references = (code.agent, code.registry, code.decode, code.config)
+    roots = {reference.partition(":")[0].partition(".")[0] for reference in references if reference}
+    shadowed = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in roots}
+    before, path = set(sys.modules), list(sys.path)
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None) or ""
+            if any(file.startswith(folder) for folder in code.paths):
+                del sys.modules[name]
+        sys.modules.update(shadowed)
