@@ -88,7 +88,6 @@ class Database(Section):
     owner_url: str | None = Field(
         None, description="The same database as the owner of the tables; only `hindcast migrate` uses it.", repr=False
     )
-    pool_size: int = Field(5, description="Connections that each process keeps at most.", ge=1, le=100)
 
     @field_validator("url", "owner_url")
     @classmethod

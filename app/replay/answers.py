@@ -28,12 +28,14 @@ Entry = LlmCacheBlob.LlmCacheEntry
 class Answers:
     """The answers that a re-run is served with.
 
-    `cache` are served as hits, `provider` as if the provider gave them; `sources` names the snapshot
-    of each cache key. `withheld` are captured entries that this attempt cannot have consumed.
+    `own` are the keys of answers that the attempt itself obtained. `cache` are served as hits, `provider` as if the
+    provider gave them; `sources` names the snapshot of each cache key. `withheld` are captured entries that this
+    attempt cannot have consumed.
     """
 
     cache: LlmCacheBlob = field(default_factory=LlmCacheBlob)
     provider: LlmCacheBlob = field(default_factory=LlmCacheBlob)
+    own: list[str] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)
     withheld: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -119,6 +121,7 @@ def gather(consumer: Consumer, state: State, snapshots: Sequence[Snapshot]) -> A
     for snapshot in snapshots:
         for entry in snapshot.record.llm_cache.entries:
             _consider(consumer, entry, snapshot.name, chosen, own, answers)
+    answers.own = list(own)
     if provider_side(consumer.attempt):
         answers.mode = "provider-side"
         answers.provider.entries.extend(own.values())

@@ -6,7 +6,7 @@ Never raises for bad evidence or a bad invocation: those are `unusable` verdicts
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from app.replay import answers, missing
@@ -22,9 +22,10 @@ from app.replay.evidence import (
 from app.replay.forward import Forward
 from app.replay.images import State
 from app.replay.judge import Judge
+from app.replay.ledger import attach
 from app.replay.mapping import type_name
 from app.replay.plan import Plan, Planner
-from app.replay.rerun_pb2 import AgentCode
+from app.replay.rerun_pb2 import AgentCode, RerunRequest
 from app.replay.runner import Runner
 from app.replay.select import Target, Unanswerable, intent_of, kind_of, select
 from app.replay.verdict import AttemptRef, Outcome, Reason, Report, Verdict
@@ -49,8 +50,12 @@ def replay(
     *,
     seq: int | None = None,
     allow_network: bool = False,
+    ledger_bytes: int = 0,
 ) -> Report:
-    """Replay the activation that the evidence is about; `runner` runs the agent's code."""
+    """Replay the activation that the evidence is about; `runner` runs the agent's code.
+
+    `ledger_bytes` bounds the ledger that the report brings; with 0 none is kept.
+    """
     try:
         evidence = load(files)
     except UnusableEvidence as error:
@@ -62,15 +67,17 @@ def replay(
         _refuse_other_envelope(evidence, target)
     except Unanswerable as stop:
         return Report(_stopped(evidence, stop))
-    return _Replay(evidence, target, Planner(evidence, target, code, allow_network), runner).run()
+    planner = Planner(evidence, target, code, allow_network)
+    return _Replay(evidence, target, planner, runner, ledger_bytes).run()
 
 
+@dataclass(frozen=True)
 class _Replay:
-    def __init__(self, evidence: Evidence, target: Target, planner: Planner, runner: Runner) -> None:
-        self.evidence = evidence
-        self.target = target
-        self.planner = planner
-        self.runner = runner
+    evidence: Evidence
+    target: Target
+    planner: Planner
+    runner: Runner
+    ledger_bytes: int
 
     def run(self) -> Report:
         if self.target.pending is not None:
@@ -111,8 +118,14 @@ class _Replay:
         return reached or self.planner.images(attempt.life).nearest(counter)
 
     def _judged(self, plan: Plan) -> Report:
-        finished = self.runner.run(plan.request)
-        return Judge(self.evidence, self.target, plan, self.runner).judge(finished)
+        request = RerunRequest()
+        request.CopyFrom(plan.request)
+        request.ledger_bytes = self.ledger_bytes
+        finished = self.runner.run(request)
+        report = Judge(self.evidence, self.target, plan, self.runner).judge(finished)
+        if finished.result is None or not self.ledger_bytes:
+            return report
+        return replace(report, ledger=attach(finished.result.ledger, report.rows))
 
 
 def _refuse_unanswerable(attempt: Attempt, code: AgentCode) -> None:

@@ -50,16 +50,19 @@ class Judge:
         """The verdict on a finished run."""
         base = self._base(finished)
         result = finished.result
-        reason = missing.from_ending(finished) if result is None else missing.from_result(self.plan, result)
-        if reason is not None:
-            return Report(
-                replace(base, outcome=reason.outcome, headline=reason.reason.text, reason=reason.reason),
-                self._rows(result),
-            )
-        assert result is not None
+        if result is None or finished.ending != FINISHED:
+            return self._stopped(base, missing.from_ending(finished), result)
+        doubtful = suspects(result.reads, self.plan.state, self.plan.clocks)
+        stop = missing.from_result(self.plan, result, doubtful)
+        if stop is not None:
+            return self._stopped(base, stop, result)
         if self.plan.attempt is None:
             return self._what_if(base, result)
-        return self._compared(base, result, self.plan.attempt)
+        return self._compared(base, result, self.plan.attempt, doubtful)
+
+    def _stopped(self, base: Verdict, stop: missing.Stop, result: RerunResult | None) -> Report:
+        verdict = replace(base, outcome=stop.outcome, headline=stop.reason.text, reason=stop.reason)
+        return Report(verdict, self._rows(result))
 
     def _base(self, finished: Finished) -> Verdict:
         result = finished.result
@@ -106,7 +109,7 @@ class Judge:
             rows,
         )
 
-    def _compared(self, base: Verdict, result: RerunResult, attempt: Attempt) -> Report:
+    def _compared(self, base: Verdict, result: RerunResult, attempt: Attempt, doubtful: Sequence[Suspect]) -> Report:
         comparison = compare_run(self.plan, result)
         judged = judge_surfaces(self.plan, attempt, result, comparison.rows)
         rows = tuple(comparison.rows)
@@ -120,7 +123,6 @@ class Judge:
             first_divergence=None if first is None else first.ordinal,
             notes=(*base.notes, *comparison.notes),
         )
-        doubtful = suspects(result.reads, self.plan.state, self.plan.clocks)
         outcome, headline, reason = self._decide(comparison, result, doubtful, judged.unseen, first)
         return Report(replace(verdict, outcome=outcome, headline=headline, reason=reason), rows)
 

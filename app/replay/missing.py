@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from app.replay import misses
 from app.replay.plan import Plan
-from app.replay.rerun_pb2 import CacheMiss, RerunResult, ToolRun
+from app.replay.rerun_pb2 import RerunResult, ToolRun
 from app.replay.runner import Finished
 from app.replay.suspicion import Suspect
 from app.replay.verdict import Outcome, Reason
@@ -62,8 +62,8 @@ def from_ending(finished: Finished) -> Stop:
     )
 
 
-def from_result(plan: Plan, result: RerunResult) -> Stop | None:
-    """The reason of a run that cannot be compared; None when it can."""
+def from_result(plan: Plan, result: RerunResult, doubtful: Sequence[Suspect]) -> Stop | None:
+    """The reason of a run that cannot be compared; None when it can. `doubtful` are reads it cannot vouch for."""
     if result.outcome == RerunResult.REFUSED:
         return Stop(
             Outcome.UNUSABLE,
@@ -76,7 +76,7 @@ def from_result(plan: Plan, result: RerunResult) -> Stop | None:
         )
     confined = _confined_tool(result)
     if result.outcome == RerunResult.CACHE_MISS:
-        reason = _miss(plan, result.miss)
+        reason = misses.reason_of(plan, result, doubtful)
         if confined is not None:
             reason = confined
         return Stop(Outcome.IRREPRODUCIBLE, reason)
@@ -157,54 +157,6 @@ def _refused(result: RerunResult, what: str) -> Reason:
         "An agent that reaches outside its context cannot be re-run exactly.",
         {"refusals": list(result.refusals)},
     )
-
-
-_MISSES: Final = {
-    CacheMiss.DIGEST_ONLY: (
-        "digest_only",
-        "only the digest of the response was kept; the response itself was too large for the cache",
-    ),
-    CacheMiss.EXPIRED: ("expired", "the captured response had expired at the attempt's clock"),
-}
-
-
-def _miss(plan: Plan, miss: CacheMiss) -> Reason:
-    code, why = _MISSES.get(miss.reason, ("", ""))
-    withheld = plan.answers.withheld.get(miss.cache_key)
-    if not code and withheld is not None:
-        code, why = "withheld", f"a captured response exists, but it was {withheld}"
-    if not code:
-        code, why = _never_captured(plan)
-    return Reason(
-        code,
-        f"A model request has no recorded response: {why}.",
-        _REMEDIES.get(code, "Hand in a snapshot that was exported soon after the attempt."),
-        {"cache_key": miss.cache_key, "request": _request(miss.request_json)},
-    )
-
-
-_REMEDIES: Final = {
-    "no_responses": "Export the key after the attempt and before 64 newer calls or 6 hours.",
-    "digest_only": "Nothing can be done for this attempt: the response was never stored.",
-}
-
-
-def _never_captured(plan: Plan) -> tuple[str, str]:
-    if not plan.answers.sources:
-        if plan.attempt is not None and not plan.attempt.committed:
-            return "uncommitted", "a failed attempt discards the responses that it obtained"
-        return "no_responses", "no snapshot holds any response that this attempt could have consumed"
-    return (
-        "not_cached",
-        "no snapshot holds it; it was evicted, or this code asks something else than the recorded attempt did",
-    )
-
-
-def _request(material: str) -> Any:
-    """The request, decoded for a person; huge ones as text cut short."""
-    if len(material) > 20_000:
-        return {"head": material[:20_000], "length": len(material)}
-    return json.loads(material)
 
 
 def drift(plan: Plan, doubtful: Sequence[Suspect]) -> Reason:

@@ -40,6 +40,7 @@ class Plan:
     clocks: Clocks
     notes: tuple[str, ...] = ()
     continuation_source: str = ""
+    known_keys: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """What the re-run is fed with, for a person and for the page."""
@@ -124,6 +125,7 @@ class Planner:
             self._clocks(attempt, counter),
             tuple(answers.notes),
             source,
+            self._known_keys(),
         )
 
     def plan_pending(self, continuation: Continuation) -> Plan:
@@ -200,6 +202,11 @@ class Planner:
             before = self.counter(peer, peer.kind) < counter
             (lower if before else other).add(peer.clock_ms)
         return Clocks(frozenset(lower), frozenset(other))
+
+    def _known_keys(self) -> tuple[str, ...]:
+        """Keys in hex that the evidence names; a request may have been recorded for another one."""
+        traced = {record.event.entity_key.hex() for record in self.evidence.traces.values()}
+        return tuple(sorted(traced))[:1000]
 
     def _continuation(
         self, attempt: Attempt, images: Images, counter: int, state: State, intent: str

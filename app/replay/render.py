@@ -79,7 +79,7 @@ def _reason_details(verdict: Verdict) -> Iterator[str]:
     if verdict.reason is None:
         return
     for name, value in verdict.reason.details.items():
-        if name in ("cache_key", "request", "missing", "found"):
+        if name in ("cache_key", "differs", "nearest", "request", "missing", "found"):
             yield f"  {name.replace('_', ' ')}: {_cut(str(value))}"
 
 

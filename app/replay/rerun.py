@@ -62,7 +62,7 @@ def execute(request: RerunRequest, code: LoadedCode, loop: asyncio.AbstractEvent
         return _signed(RerunResult(outcome=RerunResult.REFUSED, refusal=str(error)))
     tripped: asyncio.Future[None] = loop.create_future()
     tripwire = Tripwire(request, tripped)
-    recorder = Recorder(request, result)
+    recorder = Recorder(request, result, code.decode)
     hooks = AgentHooks(
         agent=code.agent,
         provider=tripwire,
@@ -71,6 +71,7 @@ def execute(request: RerunRequest, code: LoadedCode, loop: asyncio.AbstractEvent
         config=settings,
     )
     activation = _race(loop, inputs, hooks, recorder, tripped)
+    recorder.finish()
     result.provider_calls = tripwire.calls
     if tripwire.missed is not None:
         _fill_miss(result, tripwire.missed, recorder)
@@ -145,7 +146,14 @@ def _no_provider() -> None:
 def _fill_miss(result: RerunResult, material: str, recorder: Recorder) -> None:
     key = identity.cache_key(material)
     result.outcome = RerunResult.CACHE_MISS
-    result.miss.CopyFrom(CacheMiss(reason=recorder.miss_reason(key), cache_key=key, request_json=material))
+    result.miss.CopyFrom(
+        CacheMiss(
+            reason=recorder.miss_reason(key),
+            cache_key=key,
+            request_json=material,
+            step_index=recorder.step_of(key),
+        )
+    )
 
 
 def _fill(result: RerunResult, activation: ActivationResult) -> None:

@@ -224,12 +224,25 @@ class Verdict:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One step of a re-run (see `ledger`) and the ordinal of the row that it explains, None where there is none."""
+
+    ordinal: int | None
+    kind: str
+    body: Mapping[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"ordinal": self.ordinal, "kind": self.kind, **self.body}
+
+
 @dataclass(frozen=True)
 class Report:
-    """A verdict and the aligned timeline it rests on (empty when nothing could be compared)."""
+    """A verdict, the aligned timeline it rests on (empty when nothing could be compared), and the run's ledger."""
 
     verdict: Verdict
     rows: tuple[Row, ...] = ()
+    ledger: tuple[LedgerEntry, ...] = ()
 
 
 def key_text(key: bytes) -> str | None:
