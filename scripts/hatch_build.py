@@ -10,7 +10,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 # `app.resource` finds these again.
-RESOURCES = ("migrations", "proto", "static", "templates")
+RESOURCES = ("examples", "migrations", "proto", "static", "templates")
 
 
 class AssetsHook(BuildHookInterface[Any]):

@@ -11,7 +11,7 @@ import pytest
 import app
 
 ROOT = Path(__file__).parents[1]
-RESOURCES = ("migrations", "proto", "static", "templates")
+RESOURCES = ("examples", "migrations", "proto", "static", "templates")
 
 
 def test_wheel_holds_code_and_resources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,22 +6,23 @@ behind a file lock; others find it through `attach`. Our own supervisor, because
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import quote
 
 from app.demo.places import Places, PostgresError, arrange, keep_folder, version
+from app.demo.processes import die_with, end
 
 __all__ = ["EmbeddedPostgres", "PostgresError", "Urls", "attach"]
 
@@ -32,7 +33,7 @@ DATABASE: Final = "hindcast"
 
 _START_S: Final = 60.0
 _STOP_S: Final = 20.0
-_PR_SET_PDEATHSIG: Final = 1
+_FIRST_START_BYTES: Final = 100 << 20
 
 _SETTINGS: Final[dict[str, str]] = {
     "listen_addresses": "",
@@ -107,7 +108,7 @@ class EmbeddedPostgres:
         if self._places is not None and self._lock is not None:
             self._places.urls.unlink(missing_ok=True)
         if self._server is not None:
-            _end(self._server)
+            end(self._server, (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL), _STOP_S)
             self._server = None
         if self._lock is not None:
             self._lock.close()
@@ -141,6 +142,11 @@ class EmbeddedPostgres:
         return False
 
     def _initdb(self, places: Places, password: str) -> None:
+        if (free := shutil.disk_usage(places.data).free) < _FIRST_START_BYTES:
+            raise PostgresError(
+                f"the disk of {places.data} has {free >> 20} MiB left, and an empty database takes"
+                f" {_FIRST_START_BYTES >> 20}; free some space on it, or set HINDCAST_HOME elsewhere"
+            )
         pwfile = _private(places.sockets / "initdb.pw")
         pwfile.write_text(password)
         if places.uid is not None:
@@ -173,7 +179,7 @@ class EmbeddedPostgres:
                 stderr=log,
                 # Ctrl-C in a terminal must reach us alone: we stop first, the server afterwards.
                 start_new_session=True,
-                preexec_fn=_die_with(os.getpid()),
+                preexec_fn=die_with(os.getpid(), signal.SIGINT),  # a fast shutdown
             )
         self._await_ready(places, self._server)
 
@@ -324,32 +330,7 @@ def _identity(places: Places) -> dict[str, Any]:
     return identity
 
 
-def _die_with(parent: int) -> Callable[[], None]:
-    """Prepare, before the fork, what makes a child receive SIGINT (a fast shutdown) when its parent is gone."""
-    libc = ctypes.CDLL(None)
-
-    def ask() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return ask
-
-
-def _end(server: subprocess.Popen[bytes]) -> None:
-    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
-        if server.poll() is not None:
-            return
-        server.send_signal(number)
-        try:
-            server.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            continue
-
-
 def _clear(places: Places) -> None:
-    import shutil
-
     for child in places.data.iterdir():
         shutil.rmtree(child) if child.is_dir() and not child.is_symlink() else child.unlink()
 
@@ -377,6 +358,8 @@ def _explain(what: str, output: str, places: Places) -> str:
         "user does not exist": f"PostgreSQL needs a user with a name; add one: useradd --uid {os.geteuid()} hindcast",
         "lock file": f"another server uses {places.data}; stop it first",
     }
+    if shutil.disk_usage(places.data).free < 16 << 20:
+        output += "No space left on device"  # PostgreSQL does not always get to say it
     remedy = next((text for sign, text in remedies.items() if sign in output), f"the whole log is {places.log}")
     last = [line for line in output.strip().splitlines() if line.strip()][-4:]
     return f"{what}: {' / '.join(line.strip() for line in last) or 'it said nothing'}; {remedy}"

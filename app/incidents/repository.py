@@ -19,7 +19,10 @@ from app.replay.verdict import Row
 REPLAY_TASK: Final = "hindcast.replay"
 
 _BODIES: Final = (undefer(RunRow.recorded), undefer(RunRow.replayed), undefer(RunRow.fields))
-_ROW_COLUMNS: Final = "run_id, ordinal, state, surface, event_type, label, about, step, cause, recorded, replayed, fields"  # as in `_line`
+# In the order of `_line`.
+_ROW_COLUMNS: Final = (
+    "run_id, ordinal, state, surface, event_type, label, about, step, cause, recorded, replayed, fields"
+)
 
 
 def queue_of(build: str) -> str:

@@ -57,13 +57,14 @@ def upgrade(url: str | URL, *, application: str | None = None) -> None:
 
 
 def check(url: str | URL) -> None:
-    """Raise `SchemaError` unless the database can be reached and is at this version's revision."""
+    """Raise `SchemaError` unless the database can be reached and is in the form that this version works with."""
     engine = create_engine(driver_url(url), connect_args={"connect_timeout": 10})
     try:
         with engine.connect() as connection:
             found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+            queue = connection.execute(text("SELECT max(version) FROM queue_schema")).scalar()
     except ProgrammingError:
-        found = None
+        found = queue = None
     except OperationalError as error:
         raise SchemaError(
             f"cannot reach the database {shown(url)}: {_first_line(error)}; check that it runs, and"
@@ -71,12 +72,16 @@ def check(url: str | URL) -> None:
         ) from error
     finally:
         engine.dispose()
-    if found is None:
+    if found is None or queue is None:
         raise SchemaError(f"the database {shown(url)} has no tables of Hindcast yet; run `hindcast migrate`")
-    if found != HEAD:
-        newer = found > HEAD
-        remedy = "upgrade this Hindcast" if newer else "run `hindcast migrate`"
-        raise SchemaError(f"the database is at revision {found}, and this Hindcast works with {HEAD}; {remedy}")
+    _compare("revision", found, HEAD)
+    _compare("queue schema", queue, max(_queue_migrations(), default=""))
+
+
+def _compare(what: str, found: str, ours: str) -> None:
+    if found != ours:
+        remedy = "upgrade this Hindcast" if found > ours else "run `hindcast migrate`"
+        raise SchemaError(f"the database is at {what} {found}, and this Hindcast works with {ours}; {remedy}")
 
 
 def shown(url: str | URL) -> str:

@@ -1,0 +1,1 @@
+"""A support desk's refund agent, as it ran on the night of the incident."""

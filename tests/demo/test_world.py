@@ -1,0 +1,199 @@
+"""`hindcast demo` from the outside: a real process, real children, a real console behind its token."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Demo:
+    """A running `hindcast demo`."""
+
+    home: Path
+    process: subprocess.Popen[str]
+    lines: list[str] = field(default_factory=list)
+
+    def told(self, words: str) -> str:
+        """Read its output up to the line with those words."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if words in line:
+                return line
+        raise AssertionError(f"it ended with {self.process.wait()}: {''.join(self.lines)}")
+
+    @property
+    def address(self) -> str:
+        found = re.search(r"console +(http://\S+)", "".join(self.lines))
+        assert found is not None
+        return found[1]
+
+    def ask(self, path: str, *, token: bool = True) -> Any:
+        base, _, secret = self.address.partition("/enter?token=")
+        headers = {"Authorization": f"Bearer {secret}"} if token else {}
+        with urllib.request.urlopen(urllib.request.Request(base + path, headers=headers), timeout=20) as answer:
+            return json.load(answer)
+
+    def children(self) -> list[int]:
+        """Process ids of everything below it."""
+        found, todo = [], [self.process.pid]
+        while todo:
+            parent = todo.pop()
+            for task in Path(f"/proc/{parent}/task").glob("*/children"):
+                for pid in map(int, task.read_text().split()):
+                    found.append(pid)
+                    todo.append(pid)
+        return found
+
+
+def demo(home: Path, *options: str) -> Demo:
+    command = [sys.executable, "-m", "app.cli", "demo", "--no-browser", *options]
+    environment = {**os.environ, "HINDCAST_HOME": str(home)}
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, env=environment
+    )
+    return Demo(home, process)
+
+
+def alive(pid: int) -> bool:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def wait_until_gone(pids: list[int], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while left := [pid for pid in pids if alive(pid)]:
+        assert time.monotonic() < deadline, f"still there: {left}"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="hindcast-demo-"))
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def started(home: Path) -> Iterator[Demo]:
+    running = demo(home, "--port", "0")
+    try:
+        running.told("Ctrl-C stops everything")
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.process.terminate()
+        running.process.wait(30)
+        assert running.process.stdout is not None
+        running.process.stdout.close()
+
+
+def test_it_tells_the_story_and_leaves_nothing_behind(started: Demo) -> None:
+    text = "".join(started.lines)
+    assert "customer-42 was refunded 4800.00 EUR" in text
+    assert re.search(r"refunds-v1: .*same run again", text)
+    assert re.search(r"refunds-v2: First divergence at event 3, INTENT_EMITTED", text)
+    (incident,) = started.ask("/api/v1/incidents")["incidents"]
+    assert incident["title"].startswith("customer-42 was refunded")
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        started.ask("/api/v1/incidents", token=False)
+    children = started.children()
+    assert len(children) >= 4  # web, worker, its sandboxes, the database
+    started.process.send_signal(signal.SIGINT)
+    assert started.process.wait(30) == 0
+    wait_until_gone(children)
+
+
+def test_a_second_start_finds_the_story_as_it_was(started: Demo) -> None:
+    (incident,) = started.ask("/api/v1/incidents")["incidents"]
+    assert re.search(r"refunds-v1: .*same run again", "".join(started.lines))
+    assert incident["id"].startswith("inc_")
+    started.process.send_signal(signal.SIGTERM)
+    assert started.process.wait(30) == 0
+
+
+def test_a_second_demo_in_the_same_place_is_refused_and_harms_nothing(started: Demo) -> None:
+    second = demo(started.home)
+    line = second.told("already runs")
+    assert f"another Hindcast (process {started.process.pid}) already runs the embedded database" in line
+    assert second.process.wait(20) == 2
+    assert second.process.stdout is not None
+    second.process.stdout.close()
+    assert started.ask("/api/v1/incidents")["incidents"]
+
+
+def test_even_kill_9_leaves_no_process_behind(started: Demo) -> None:
+    children = started.children()
+    started.process.kill()
+    started.process.wait()
+    wait_until_gone(children)
+
+
+def test_a_part_that_dies_ends_the_demo_and_is_named(started: Demo) -> None:
+    children = started.children()
+    worker = next(pid for pid in children if b"worker" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))
+    os.kill(worker, signal.SIGKILL)
+    assert "the worker process stopped with code -9" in started.told("worker process stopped")
+    assert started.process.wait(30) == 2
+    wait_until_gone(children)
+
+
+def test_the_secrets_of_one_part_are_not_in_another(started: Demo) -> None:
+    token = started.address.partition("token=")[2].encode()
+    owner = json.loads((started.home / "postgres" / "passwords.json").read_text())["hindcast_owner"].encode()
+    seen = 0
+    for pid in started.children():
+        with contextlib.suppress(PermissionError, FileNotFoundError):
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            assert owner not in environment + command
+            assert token not in command
+            assert (token in environment) == (b"serve" in command.split(b"\0"))
+            seen += 1
+    assert seen >= 2
+
+
+def test_a_port_in_use_is_named_or_stepped_over(home: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        refused = demo(home, "--port", str(port))
+        refused.told(f"port {port} of 127.0.0.1 is in use; stop the program that has it, or choose another")
+        assert refused.process.wait(30) == 2
+        assert refused.process.stdout is not None
+        refused.process.stdout.close()
+    config = home / "hindcast.toml"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        config.write_text(f"[console]\nport = {port}\n")
+        other = demo(home, "--config", str(config))
+        other.told(f"port {port} is in use; taking ")
+        other.told("Ctrl-C stops everything")
+        assert f":{port}/" not in other.address
+        other.process.terminate()
+        assert other.process.wait(30) == 0
+        assert other.process.stdout is not None
+        other.process.stdout.close()

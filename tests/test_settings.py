@@ -1,0 +1,193 @@
+"""The configuration: every mistake is named with its remedy, and every setting is in the documentation."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from app import settings
+from app.settings import Build, Settings, SettingsError, load
+
+DOCS = Path(__file__).parents[1] / "docs" / "configuration.md"
+SECTIONS: dict[str, type[BaseModel]] = {
+    "console": settings.Console,
+    "database": settings.Database,
+    "sandbox": settings.Sandbox,
+    "worker": settings.Worker,
+    "builds": settings.Build,
+}
+BUILD = '[[builds]]\nname = "a"\nagent = "m:A"\npaths = ["code"]\n'
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    (tmp_path / "code").mkdir()
+    return tmp_path / "hindcast.toml"
+
+
+def read(config: Path, text: str, **environment: str) -> Settings:
+    config.write_text(text)
+    return load(config, environment)
+
+
+def mistake(config: Path, text: str, **environment: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        read(config, text, **environment)
+    return str(caught.value).replace(str(config), "FILE").replace(str(config.parent), "HERE")
+
+
+MISTAKES = {
+    "[console]\nprot = 1": "FILE: console.prot is not a setting; did you mean port?",
+    "[sandbocks]": "FILE: sandbocks is not a setting; did you mean sandbox?",
+    "[worker]\nx = 1": "FILE: worker.x is not a setting; expected one of jobs, lease_s, limit_s",
+    "[console]\nport = 70000": "FILE: console.port: input should be less than or equal to 65535; expected: Port",
+    "[sandbox]\nmemory_mib = 'lots'": "FILE: sandbox.memory_mib: input should be a valid integer",
+    "[database]\nurl = 'mysql://x'": "FILE: database.url: the database must be PostgreSQL",
+    "[[builds]]\nname = 'a'\npaths = ['code']": "FILE: builds[0].agent is missing; expected: The agent",
+    BUILD.replace("m:A", "m"): "FILE: builds[0].agent: 'm' is not a reference of the form module:attribute",
+    BUILD.replace('"a"', '"a b"'): "FILE: builds[0].name: string should match pattern '^[A-Za-z0-9]",
+    BUILD.replace("code", "cude"): "FILE: build 'a': paths names 'cude', and HERE/cude is not a folder",
+    BUILD + BUILD: "FILE: builds: the name 'a' is used 2 times",
+    BUILD
+    + "live_from = 2026-01-01T00:00:00": "builds[0].live_from: 2026-01-01T00:00:00 does not say in which time zone",
+    BUILD + "live_from = 'spring'": "FILE: builds[0].live_from: 'spring' is not an RFC 3339 time",
+    BUILD + "live_from = 3": "FILE: builds[0].live_from: 3 is not an RFC 3339 time",
+    BUILD + "live_from = 2026-01-02T00:00:00Z\nlive_to = 2026-01-01T00:00:00Z": "build 'a': live_to must be later",
+    BUILD + "digest = 'abc'": "FILE: builds[0].digest: string should match pattern",
+    "port = ": "FILE is not valid TOML: ",
+}
+
+
+@pytest.mark.parametrize("text", MISTAKES)
+def test_a_mistake_is_named_with_its_remedy(config: Path, text: str) -> None:
+    assert MISTAKES[text] in mistake(config, text)
+
+
+def test_all_mistakes_are_told_at_once(config: Path) -> None:
+    assert len(mistake(config, "[console]\nport = -1\nprot = 1\n[sandbox]\nwall_s = 0").splitlines()) == 3
+
+
+def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"nowhere\.toml does not exist"):
+        load(None, {"HINDCAST_CONFIG": str(tmp_path / "nowhere.toml")})
+    (tmp_path / "latin").write_bytes(b"# \xe9")
+    with pytest.raises(SettingsError, match="is not UTF-8 text"):
+        load(tmp_path / "latin", {})
+    with pytest.raises(SettingsError, match="cannot be read: Is a directory"):
+        load(tmp_path, {})
+
+
+def test_the_environment_wins_and_empty_means_unset(config: Path) -> None:
+    text = '[database]\nurl = "postgresql://file/x"'
+    assert read(config, text).database_url == "postgresql://file/x"
+    assert read(config, text, HINDCAST_DATABASE_URL="postgres://env/x").database_url == "postgres://env/x"
+    assert read(config, text, HINDCAST_DATABASE_URL="").database_url == "postgresql://file/x"
+    assert "the database must be PostgreSQL" in mistake(config, "", HINDCAST_DATABASE_URL="sqlite://")
+
+
+def test_no_database_says_how_to_get_one(config: Path) -> None:
+    with pytest.raises(SettingsError, match=r"set HINDCAST_DATABASE_URL .* or start `hindcast demo`"):
+        _ = read(config, "").database_url
+
+
+def test_the_token_is_random_or_preset(config: Path) -> None:
+    one, other = read(config, ""), read(config, "")
+    assert one.token != other.token
+    assert len(one.token) >= 32
+    assert read(config, "", HINDCAST_TOKEN="0123456789abcdef").token == "0123456789abcdef"
+    for bad in ("short", "0123456789 abcdef", "0123456789abcdeé"):
+        assert "HINDCAST_TOKEN must be at least 16 printable ASCII" in mistake(config, "", HINDCAST_TOKEN=bad)
+
+
+def test_no_secret_is_in_what_a_log_may_print(config: Path) -> None:
+    secret = "s3cret-s3cret-s3cret"
+    url = f"postgresql://u:{secret}@h/d"
+    made = read(config, "", HINDCAST_TOKEN=secret, HINDCAST_DATABASE_URL=url, HINDCAST_DATABASE_OWNER_URL=url)
+    assert secret not in repr(made)
+    assert secret not in mistake(config, "[console]\nport = -1", HINDCAST_DATABASE_URL=url)
+    assert secret not in mistake(config, "", HINDCAST_DATABASE_URL=f"mysql://u:{secret}@h/d")
+
+
+def test_a_build_reads_its_times_and_places(config: Path) -> None:
+    text = BUILD + 'live_from = 2026-01-01T00:00:00Z\nlive_to = "2026-01-01T02:00:00.5+01:00"'
+    (build,) = read(config, text).builds
+    assert (build.live_from_ms, build.live_to_ms) == (1767225600000, 1767229200500)
+    assert build.paths == (config.parent / "code",)
+    assert read(config, text).build("a") is not None
+    assert read(config, text).build("b") is None
+
+
+def test_the_digest_covers_names_and_contents_and_nothing_else(tmp_path: Path) -> None:
+    def digest() -> str:
+        return Build(name="a", agent="m:A", paths=(tmp_path,)).files_digest()
+
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x.py").write_text("1")
+    first = digest()
+    (tmp_path / "a" / "__pycache__").mkdir()
+    (tmp_path / "a" / "__pycache__" / "x.pyc").write_text("compiled")
+    os.utime(tmp_path / "a" / "x.py", (1, 1))
+    assert digest() == first
+    seen = {first}
+    (tmp_path / "a" / "x.py").write_text("2")
+    seen.add(digest())
+    (tmp_path / "a" / "x.py").rename(tmp_path / "a" / "y.py")
+    seen.add(digest())
+    (tmp_path / "empty.py").write_text("")
+    seen.add(digest())
+    assert len(seen) == 4
+
+
+def test_hosts_that_may_be_asked_for(config: Path) -> None:
+    assert read(config, "").allowed_hosts == ("127.0.0.1", "localhost", "::1")
+    text = '[console]\nhost = "0.0.0.0"\nallowed_hosts = ["hindcast.example.org"]'
+    assert read(config, text).allowed_hosts == ("localhost", "127.0.0.1", "::1", "hindcast.example.org")
+
+
+def test_the_state_folder(tmp_path: Path) -> None:
+    assert settings.home({"HINDCAST_HOME": str(tmp_path)}) == tmp_path
+    assert settings.home({}) == Path(settings.__file__).parents[1] / ".hindcast"  # this is a checkout
+
+
+def test_settings_load_no_other_part_of_hindcast() -> None:
+    script = (
+        "import sys, app.settings; print([m for m in sys.modules if m.startswith(('app.', 'sqlalchemy', 'fastapi'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=DOCS.parents[1]
+    )
+    assert done.stdout.strip() == "['app.settings']"
+
+
+def tables() -> dict[str, str]:
+    """The documentation's tables as the code would write them."""
+    rows = [f"| `{name}` | {text} |" for name, text in settings.ENVIRONMENT.items()]
+    made = {"environment": "\n".join(["| variable | meaning |", "|---|---|", *rows]) + "\n"}
+    for section, model in SECTIONS.items():
+        rows = [
+            f"| `{name}` | {default(model, name)} | {field.description} |" for name, field in model.model_fields.items()
+        ]
+        made[section] = "\n".join(["| setting | default | meaning |", "|---|---|---|", *rows]) + "\n"
+    return made
+
+
+def default(model: type[BaseModel], name: str) -> str:
+    field = model.model_fields[name]
+    if field.is_required():
+        return "required"
+    if field.default is None:
+        return "–"
+    value = (
+        {True: "true", False: "false"}.get(field.default, field.default)
+        if isinstance(field.default, bool)
+        else field.default
+    )
+    return f"`{list(value)}`" if isinstance(value, tuple) else f"`{value}`"
+
+
+@pytest.mark.parametrize("section", ["environment", *SECTIONS])
+def test_every_setting_is_documented_as_it_is(section: str) -> None:
+    assert tables()[section] in DOCS.read_text(), f"write this into {DOCS.name}:\n{tables()[section]}"
