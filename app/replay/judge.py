@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from app.replay import compare, missing
 from app.replay.attempts import Attempt
 from app.replay.digests import file_digests, products
+from app.replay.doubts import Doubt, Settler, of_answers, of_reads
 from app.replay.evidence import Evidence
-from app.replay.mapping import content
 from app.replay.plan import Plan
-from app.replay.rerun_pb2 import RerunRequest, RerunResult, ToolRun
+from app.replay.rerun_pb2 import RerunResult, ToolRun
 from app.replay.runner import FINISHED, Finished, Runner
 from app.replay.select import Target
 from app.replay.surfaces import judge_surfaces
-from app.replay.suspicion import Suspect, suspects, unseen, variants
-from app.replay.timeline import Comparison, compare_run, replayed_events
+from app.replay.suspicion import Suspect, suspects
+from app.replay.timeline import compare_run, replayed_events
 from app.replay.verdict import (
     AttemptRef,
     Outcome,
@@ -32,9 +32,6 @@ from app.replay.verdict import (
     Verdict,
 )
 from app.wire import identity
-from app.wire.records import MemoryBlob
-
-SUSPECT_LIMIT: Final = 12
 
 
 class Judge:
@@ -123,68 +120,43 @@ class Judge:
             first_divergence=None if first is None else first.ordinal,
             notes=(*base.notes, *comparison.notes),
         )
-        outcome, headline, reason = self._decide(comparison, result, doubtful, judged.unseen, first)
+        outcome, headline, reason = self._decide(result, doubtful, judged.unseen, first)
         return Report(replace(verdict, outcome=outcome, headline=headline, reason=reason), rows)
 
     def _decide(
-        self,
-        comparison: Comparison,
-        result: RerunResult,
-        doubtful: Sequence[Suspect],
-        unseen_names: Sequence[str],
-        first: Row | None,
+        self, result: RerunResult, doubtful: Sequence[Suspect], unseen_names: Sequence[str], first: Row | None
     ) -> tuple[Outcome, str, Reason | None]:
+        doubts = [*of_reads(doubtful), *self._supplied(result)]
         if first is not None:
-            confined = missing.confined_difference(result)
-            if confined is not None:
-                return Outcome.IRREPRODUCIBLE, confined.text, confined
-            if doubtful:
-                reason = missing.drift(self.plan, doubtful)
+            reason = self._excuse(result, doubtful, doubts, unseen_names)
+            if reason is not None:
                 return Outcome.IRREPRODUCIBLE, reason.text, reason
             return Outcome.DIVERGED, headline_of(first), None
         confined = missing.confined_unproven(result, unseen_names)
         if confined is not None:
             return Outcome.IRREPRODUCIBLE, confined.text, confined
-        if doubtful and unseen_names:
-            moved = self._moved(result, doubtful, unseen_names)
-            if moved is not None:
-                reason = missing.unproven(self.plan, *moved)
-                return Outcome.IRREPRODUCIBLE, reason.text, reason
+        open_doubt = Settler(self.runner, self.plan.request, result, unseen_names).unsettled(doubts)
+        if open_doubt is not None:
+            reason = missing.unproven(self.plan, *open_doubt)
+            return Outcome.IRREPRODUCIBLE, reason.text, reason
         return Outcome.REPRODUCED, "The same run again: everything that could be compared is equal.", None
 
-    def _moved(
-        self, base: RerunResult, doubtful: Sequence[Suspect], names: Sequence[str]
-    ) -> tuple[Suspect, str] | None:
-        """The first suspect read on which an uncompared product hangs, if there is one."""
-        memory = self.plan.state.memory or MemoryBlob()
-        baseline = unseen(base, names)
-        trace = {content(event) for event in base.events}
-        for suspect in doubtful[:SUSPECT_LIMIT]:
-            proven, constrained = False, None
-            for image in variants(suspect, memory):
-                varied = self._run_with(image)
-                if varied is None:
-                    continue
-                if varied.outcome == RerunResult.CACHE_MISS:
-                    proven = True
-                    continue
-                moved = baseline.moved(unseen(varied, names))
-                if moved and {content(event) for event in varied.events} == trace:
-                    return suspect, moved[0]
-                if moved:
-                    constrained = moved[0]
-            if constrained is not None and not proven:
-                return suspect, constrained
-        if len(doubtful) > SUSPECT_LIMIT:
-            return doubtful[SUSPECT_LIMIT], names[0]
-        return None
+    def _excuse(
+        self, result: RerunResult, doubtful: Sequence[Suspect], doubts: Sequence[Doubt], names: Sequence[str]
+    ) -> Reason | None:
+        """Why a difference need not be the code's doing; None when it is."""
+        confined = missing.confined_difference(result)
+        if confined is not None:
+            return confined
+        if doubtful:
+            return missing.drift(self.plan, doubtful)
+        settler = Settler(self.runner, self.plan.request, result, names)
+        supplied = next((d for d in doubts if d.answer is not None and not settler.settle(d).proven), None)
+        return None if supplied is None else missing.supplied(supplied)
 
-    def _run_with(self, memory: MemoryBlob) -> RerunResult | None:
-        request = RerunRequest()
-        request.CopyFrom(self.plan.request)
-        request.memory.CopyFrom(memory)
-        finished = self.runner.run(request)
-        return finished.result if finished.ending == FINISHED else None
+    def _supplied(self, result: RerunResult) -> list[Doubt]:
+        used = {(tool.tool, tool.args_json) for tool in result.tools if tool.outcome == ToolRun.SUPPLIED}
+        return of_answers(self.plan.request, used)
 
 
 def headline_of(row: Row) -> str:

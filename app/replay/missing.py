@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.replay import misses
+from app.replay.doubts import Doubt
 from app.replay.plan import Plan
 from app.replay.rerun_pb2 import RerunResult, ToolRun
 from app.replay.runner import Finished
@@ -170,12 +171,22 @@ def drift(plan: Plan, doubtful: Sequence[Suspect]) -> Reason:
     )
 
 
-def unproven(plan: Plan, suspect: Suspect, product: str) -> Reason:
+def unproven(plan: Plan, doubt: Doubt, product: str) -> Reason:
     """No difference, but something unseen hangs on a value that may have been another one."""
     what = "an intent's arguments" if product.startswith("args:") else f"the {product}"
     return Reason(
-        "unproven_read",
-        f"No difference shows, but {what} cannot be compared and depend on {suspect.name}, where {suspect.why}.",
+        "unproven_read" if doubt.suspect is not None else "unproven_answer",
+        f"No difference shows, but {what} cannot be compared and may depend on {doubt.name}, where {doubt.why}.",
         f"Hand in a snapshot with counter {plan.counter}, or the intents and outputs streams.",
-        {"read": suspect.name, "product": product},
+        {"read": doubt.name, "product": product},
+    )
+
+
+def supplied(doubt: Doubt) -> Reason:
+    """A difference after a supplied tool answer that nothing recorded proves."""
+    return Reason(
+        "supplied_answer",
+        f"The re-run differs, but the answer of {doubt.name} was supplied and no recorded request carries it.",
+        "Check the supplied answer; without proof it cannot be told from a change of the code.",
+        {"answer": doubt.name},
     )

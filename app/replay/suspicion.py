@@ -115,14 +115,15 @@ def _json_variant(text: str) -> bytes | None:
         parsed = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return json.dumps(_varied(parsed)).encode() if isinstance(parsed, (dict, list)) else None
+    return json.dumps(varied_json(parsed)).encode() if isinstance(parsed, (dict, list)) else None
 
 
-def _varied(value: object) -> object:
+def varied_json(value: object) -> object:
+    """The same structure with every leaf changed; null becomes a text."""
     if isinstance(value, dict):
-        return {key: _varied(item) for key, item in value.items()}
+        return {key: varied_json(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_varied(item) for item in value]
+        return [varied_json(item) for item in value]
     if isinstance(value, bool):
         return not value
     if isinstance(value, (int, float)):

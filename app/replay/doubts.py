@@ -1,0 +1,129 @@
+"""Settle what a run cannot vouch for: vary the value, run again, and see whether anything unseen moves.
+
+A value is proven when the varied run asks for a model response that was never recorded: the recorded request
+then carried the value. It is harmless when runs with other values come out the same in all that was not compared.
+What neither proves nor clears stays a doubt, for a plausible but wrong reproduction is the one thing not allowed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app.replay.mapping import content
+from app.replay.rerun_pb2 import RerunRequest, RerunResult
+from app.replay.runner import FINISHED, Runner
+from app.replay.suspicion import Suspect, scalar_variants, unseen, variants, varied_json
+from app.wire.records import MemoryBlob
+
+LIMIT: Final = 12
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """One value that may have been another one: a memory read, or a tool answer that the operator supplied."""
+
+    name: str
+    why: str
+    suspect: Suspect | None = None
+    answer: int | None = None  # index among the request's tool answers
+
+    def requests(self, base: RerunRequest) -> Iterator[RerunRequest]:
+        """The same request with other values in the place of the doubtful one."""
+        if self.suspect is not None:
+            for image in variants(self.suspect, base.memory if base.HasField("memory") else MemoryBlob()):
+                request = _copy(base)
+                request.memory.CopyFrom(image)
+                yield request
+        elif self.answer is not None:
+            for value in _other_answers(base.tool_answers[self.answer].value_json):
+                request = _copy(base)
+                request.tool_answers[self.answer].value_json = value
+                yield request
+
+
+def of_reads(suspects: Sequence[Suspect]) -> list[Doubt]:
+    """Doubts about memory reads."""
+    return [Doubt(suspect.name, suspect.why, suspect=suspect) for suspect in suspects]
+
+
+def of_answers(request: RerunRequest, used: set[tuple[str, str]]) -> list[Doubt]:
+    """Doubts about supplied tool answers that the run used."""
+    return [
+        Doubt(f"{answer.tool}({answer.args_json})", "the operator supplied the answer", answer=index)
+        for index, answer in enumerate(request.tool_answers)
+        if (answer.tool, answer.args_json) in used
+    ]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What varying a doubtful value showed; `moved` names an uncompared product that hangs on it."""
+
+    proven: bool
+    moved: str | None
+
+
+class Settler:
+    """Runs the variations of one finished run."""
+
+    def __init__(self, runner: Runner, request: RerunRequest, base: RerunResult, names: Sequence[str]) -> None:
+        self._runner = runner
+        self._request = request
+        self._base = base
+        self._names = names
+        self._seen = unseen(base, names)
+        self._trace = {content(event) for event in base.events}
+
+    def unsettled(self, doubts: Sequence[Doubt]) -> tuple[Doubt, str] | None:
+        """The first doubt on which an uncompared product hangs, or may hang; None when all are settled."""
+        if not self._names:
+            return None
+        for doubt in doubts[:LIMIT]:
+            moved = self.settle(doubt).moved
+            if moved is not None:
+                return doubt, moved
+        return (doubts[LIMIT], self._names[0]) if len(doubts) > LIMIT else None
+
+    def settle(self, doubt: Doubt) -> Settled:
+        """Vary one doubtful value."""
+        proven = told = False
+        constrained: str | None = None
+        for request in doubt.requests(self._request):
+            finished = self._runner.run(request)
+            varied = finished.result if finished.ending == FINISHED else None
+            if varied is None:
+                continue
+            if varied.outcome == RerunResult.CACHE_MISS:
+                proven = True
+                continue
+            if varied.outcome != self._base.outcome:
+                continue  # it failed on a value of the wrong kind, which tells nothing
+            told = True
+            moved = self._seen.moved(unseen(varied, self._names))
+            if moved and {content(event) for event in varied.events} == self._trace:
+                return Settled(proven, moved[0])
+            constrained = moved[0] if moved else constrained
+        if proven:
+            return Settled(proven=True, moved=None)
+        if constrained is None and not told and self._names:
+            constrained = self._names[0]
+        return Settled(proven=False, moved=constrained)
+
+
+def _copy(request: RerunRequest) -> RerunRequest:
+    copy = RerunRequest()
+    copy.CopyFrom(request)
+    return copy
+
+
+def _other_answers(value_json: str) -> Iterator[str]:
+    """Other answers of the same kind."""
+    value = json.loads(value_json)
+    if isinstance(value, str):
+        for varied in scalar_variants(value.encode()):
+            yield json.dumps(varied.decode("utf-8", "replace"))
+    else:
+        yield json.dumps(varied_json(value))
