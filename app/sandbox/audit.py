@@ -14,6 +14,10 @@ from typing import Any, Final
 
 PREFIX: Final = "replay sandbox: "
 
+# The host drops these again for files that do not exist: not finding them is no refusal.
+READ: Final = "read "
+TRIED: Final = "tried to "
+
 _MOST: Final = 32
 _LONGEST: Final = 300
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -47,7 +51,7 @@ class Watch:
         sys.addaudithook(hook)
 
     def _note(self, tried: str) -> None:
-        text = f"tried to {tried[:_LONGEST]}"
+        text = TRIED + tried[:_LONGEST]
         if len(self.refusals) < _MOST and text not in self.refusals:
             self.refusals.append(text)
 
@@ -129,7 +133,7 @@ class Watch:
                 self._refuse("files outside its scratch folder cannot be changed", f"write {place}")
         elif not _lies_in(place, self._readable) and not _lies_in(os.path.realpath(place), self._readable):
             # Not raised: a program that looks for a file in many places expects to be told that it is not there.
-            self._note(f"read {place}")
+            self._note(READ + place)
 
 
 def _lies_in(path: str, places: tuple[str, ...]) -> bool:

@@ -18,19 +18,18 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from app.sandbox import identity, interpreter, linux, namespaces
 from app.sandbox.audit import Watch
 from app.sandbox.confine import ConfinementUnavailableError, Place, confine
-from app.sandbox.model import Ending
 from app.sandbox.protocol import (
     CONTROL_DESCRIPTOR,
     FRAME,
     FRAME_ENDINGS,
     MAX_MESSAGE,
+    Ending,
     Order,
     Start,
     report,
@@ -40,8 +39,7 @@ _DESCRIPTORS_PER_RUN: Final = 4
 _STDOUT, _STDERR = 1, 2
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
+class _Running(NamedTuple):
     """A copy at work: its process, the descriptor that says when it ends, and where the host wants to hear of it."""
 
     pid: int
@@ -51,6 +49,7 @@ class _Running:
 
 def main() -> None:
     """Prepare everything that runs share, then serve the host until it goes away."""
+    gc.disable()  # loading makes next to no garbage, and looking for it takes longer than many runs
     start = Start.decode(sys.argv[1])
     sys.argv[:] = [""]
     os.environ.clear()
@@ -65,19 +64,9 @@ def main() -> None:
     apart, refused = _go_apart(start)
     entry = _load(start)
     alive, own_life = os.pipe()
-    place = Place(
-        app_root=start.app_root,
-        allow_network=start.allow_network,
-        unconfined=start.unconfined,
-        apart=apart,
-        refused=refused,
-        parent_alive=alive,
-        ids=ids,
-        own_code=[str(Path(start.app_root, "app")), *start.import_path],
-    )
+    place = Place(start, apart=apart, refused=refused, ids=ids, parent_alive=alive)
     place.prepare()
-    gc.collect()
-    gc.freeze()
+    gc.freeze()  # a collection in a run would otherwise copy every page that it only looks at
     _Zygote(control, place, entry, own_life).serve()
 
 
@@ -205,15 +194,17 @@ class _Run:
         except (ConfinementUnavailableError, OSError) as error:
             os.write(reporting, report(refused=str(error)))
             os._exit(0)
-        watch = Watch(scratch=confined.scratch, readable=confined.readable, allow_network=self._place.allow_network)
+        network = self._place.start.allow_network
+        watch = Watch(scratch=confined.scratch, readable=confined.readable, allow_network=network)
         watch.install()
         data = _read_all(request)
         os.close(request)
-        os.write(reporting, report(confined=confined.confinement.as_json()))
+        os.write(reporting, report(confined=confined.report))
         os.close(reporting)
         tempfile.tempdir = confined.scratch
         with suppress(Exception):
             sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        gc.enable()
         ending, payload = self._answer(data, watch)
         _write_all(result, FRAME.pack(bytes.fromhex(self._order.nonce), FRAME_ENDINGS.index(ending), len(payload)))
         _write_all(result, payload)

@@ -12,15 +12,14 @@ import os
 import resource
 import select
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from app.sandbox import identity, interpreter, landlock, linux, namespaces, seccomp
-from app.sandbox.model import Confinement
-from app.sandbox.protocol import Order
+from app.sandbox.protocol import Order, Start
 
 _DESCRIPTORS: Final = 256
 _STANDARD: Final = 3
@@ -50,43 +49,48 @@ class ConfinementUnavailableError(RuntimeError):
         self.measure = measure
 
 
-@dataclass(slots=True)
 class Place:
     """What is the same for every run of one pre-loaded process."""
 
-    app_root: str
-    allow_network: bool
-    unconfined: bool
-    apart: namespaces.Apart | None
-    refused: str  # why there are no namespaces
-    parent_alive: int  # reads as ended when the pre-loaded process has died
-    ids: identity.Spare | None
-    own_code: list[str]  # trusted, loaded before any run; opened again only to show its lines in an error
-    readable: list[str] = field(default_factory=list)
-    rules: list[tuple[int, int]] = field(default_factory=list)
-    mapped_bytes: int = 0
-    filter: seccomp.Template | None = None
+    def __init__(
+        self,
+        start: Start,
+        *,
+        apart: namespaces.Apart | None,
+        refused: str,
+        ids: identity.Spare | None,
+        parent_alive: int,
+    ) -> None:
+        """`refused` says why there are no namespaces; `parent_alive` reads as ended when this process has died."""
+        self.start = start
+        self.apart = apart
+        self.refused = refused
+        self.ids = ids
+        self.parent_alive = parent_alive
+        self.readable: list[str] = []
+        self.rules: list[landlock.Rule] = []
+        self.mapped_bytes = 0
+        self.filter: seccomp.Template | None = None
 
     def prepare(self) -> None:
         """Do once what is the same for all runs; the descriptors name files, whatever a run's tree looks like."""
-        self.readable = interpreter.readable(self.app_root, network=self.allow_network)
-        self.rules = [(_path(path), landlock.READ) for path in self.readable]
+        self.readable = interpreter.readable(self.start.app_root, network=self.start.allow_network)
+        self.rules = [landlock.rule(path, landlock.READ) for path in self.readable]
         for device in interpreter.DEVICES:
             with suppress(OSError):
-                self.rules.append((_path(device), landlock.DEVICE))
+                self.rules.append(landlock.rule(device, landlock.DEVICE))
         if self.ids is not None:
             self.ids = identity.usable(self.ids, self.readable)
         linux.drop_capability_bounds()
         self.mapped_bytes = _mapped_bytes()
         with suppress(KeyError):  # an unknown machine is reported by each run
-            self.filter = seccomp.Template(linux.MACHINE, allow_network=self.allow_network)
+            self.filter = seccomp.Template(linux.MACHINE, allow_network=self.start.allow_network)
 
 
-@dataclass(frozen=True, slots=True)
-class Confined:
-    """What was reached, where the run may write and what it can read."""
+class Confined(NamedTuple):
+    """What was reached (as `model.Confinement` in JSON), where the run may write, and what it can read."""
 
-    confinement: Confinement
+    report: dict[str, object]
     scratch: str
     readable: tuple[str, ...]
 
@@ -122,15 +126,15 @@ def confine(place: Place, order: Order, keep: set[int]) -> Confined:
     `keep` are the descriptors that stay open beside the standard three. Raises `ConfinementUnavailableError` where
     the baseline cannot be reached, and `OSError` where a step fails that nothing can replace.
     """
-    measures = _Measures(unconfined=place.unconfined)
+    measures = _Measures(unconfined=place.start.unconfined)
     _enter_tree(place, order, measures)
     rules = [
         *place.rules,
-        *((_path(path), landlock.READ if whole else landlock.LIST) for path, whole in order.readable),
+        *(landlock.rule(path, landlock.READ if whole else landlock.LIST) for path, whole in order.readable),
     ]
     who = identity.choose(place.ids, order.slot, [real for _, real in order.places])
     scratch = _open_scratch(place, order, who)
-    rules.append((_path(scratch), landlock.WRITE))
+    rules.append(landlock.rule(scratch, landlock.WRITE))
     measures.need("resource-limits", lambda: _limit(order, exclusive=not who.shared))
     identity.become(who.uid, who.gid)
     identity.require_readable(real for _, real in order.places)
@@ -138,7 +142,7 @@ def confine(place: Place, order: Order, keep: set[int]) -> Confined:
     measures.note("no-capabilities")
     measures.need("no-new-privileges", lambda: linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1, "no_new_privs"))
     _die_with(place.parent_alive)
-    measures.need("landlock", lambda: landlock.restrict(rules, allow_network=place.allow_network))
+    measures.need("landlock", lambda: landlock.restrict(rules, allow_network=place.start.allow_network))
     _close_all_but(keep)
     measures.note("own-descriptors")
     measures.note("empty-environment")
@@ -146,16 +150,18 @@ def confine(place: Place, order: Order, keep: set[int]) -> Confined:
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory + RESERVE_BYTES))
     measures.need("seccomp", lambda: _filter_calls(place.filter))
     return Confined(
-        confinement=Confinement(
-            tier="none" if not measures.complete else "namespaces" if place.apart else "baseline",
-            measures=tuple(measures.reached),
-            missing=tuple(measures.missing),
-            network="allowed" if place.allow_network else "off",
-        ),
+        report={
+            "tier": "none" if not measures.complete else "namespaces" if place.apart else "baseline",
+            "network": "allowed" if place.start.allow_network else "off",
+            "measures": measures.reached,
+            "missing": measures.missing,
+        },
         scratch=scratch,
+        # The process's own code is loaded; its files are opened again only to show a line in an error.
         readable=(
             *place.readable,
-            *place.own_code,
+            f"{place.start.app_root}/app",
+            *sys.path,
             *(path for pair in order.places for path in pair),
             scratch,
             "/dev",
@@ -178,7 +184,7 @@ def _enter_tree(place: Place, order: Order, measures: _Measures) -> None:
     namespaces.enter_run(order.places)
     measures.reached += place.apart.measures
     measures.missing += place.apart.missing
-    if place.allow_network:
+    if place.start.allow_network:
         measures.note("network-namespace", "the operator allowed the network")
 
 
@@ -235,7 +241,3 @@ def _filter_calls(template: seccomp.Template | None) -> None:
     if template is None:
         raise OSError(errno.ENOSYS, f"no list of system calls for {linux.MACHINE}")
     seccomp.install(template.program_for(os.getpid()))
-
-
-def _path(path: str) -> int:
-    return os.open(path, os.O_PATH | os.O_CLOEXEC)

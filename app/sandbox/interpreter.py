@@ -13,7 +13,6 @@ _LIBRARIES: Final = (
     "/lib64",
     "/usr/lib",
     "/usr/lib64",
-    "/usr/local/lib",
     "/etc/ld.so.cache",
     "/usr/share/zoneinfo",
     "/etc/mime.types",
@@ -25,8 +24,12 @@ _NETWORK: Final = (
     "/etc/host.conf",
     "/etc/nsswitch.conf",
     "/etc/gai.conf",
-    "/etc/ssl",
-    "/etc/pki",
+    "/etc/ssl/certs",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/openssl.cnf",
+    "/etc/pki/tls/certs",
+    "/etc/pki/tls/cert.pem",
+    "/etc/pki/ca-trust/extracted",
     "/usr/share/ca-certificates",
 )
 _ROOMS: Final = ("__init__.py", "wire", "runtime", "replay")

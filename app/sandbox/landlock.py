@@ -8,11 +8,12 @@ import os
 import stat
 import struct
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from app.sandbox import linux
 
 _CREATE_RULESET_VERSION: Final = 1
+_PATH_BENEATH: Final = struct.Struct("=Qi")
 _RULE_PATH_BENEATH: Final = 1
 
 _WRITE_FILE: Final = 1 << 1
@@ -49,8 +50,23 @@ def version() -> int:
         raise
 
 
-def restrict(rules: Iterable[tuple[int, int]], *, allow_network: bool) -> str:
-    """Close the file system but for `rules`: pairs of a descriptor (`O_PATH`) and the rights beneath it.
+class Rule(NamedTuple):
+    """A place (a descriptor opened with `O_PATH`) and the rights at it and beneath."""
+
+    place: int
+    rights: int
+
+
+def rule(path: str, rights: int) -> Rule:
+    """Name a place by its file, whatever path leads there later; raises `OSError` where it is not found."""
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    if not stat.S_ISDIR(os.fstat(place).st_mode):
+        rights &= _FILE_RIGHTS  # the kernel refuses rights that a file cannot have
+    return Rule(place, rights)
+
+
+def restrict(rules: Iterable[Rule], *, allow_network: bool) -> str:
+    """Close the file system but for `rules`.
 
     Needs `no_new_privs`, cannot be undone, and holds for every thread started later. Returns the name of the
     measure, with the kernel's revision. Raises `OSError` where the kernel has no Landlock.
@@ -64,8 +80,9 @@ def restrict(rules: Iterable[tuple[int, int]], *, allow_network: bool) -> str:
             handled |= right
     ruleset = _create(revision, handled, allow_network=allow_network)
     try:
-        for descriptor, rights in rules:
-            _allow(ruleset, descriptor, rights & handled)
+        for place, rights in rules:
+            attributes = ctypes.create_string_buffer(_PATH_BENEATH.pack(rights & handled, place), _PATH_BENEATH.size)
+            linux.call("landlock_add_rule", ruleset, _RULE_PATH_BENEATH, attributes, 0)
         linux.call("landlock_restrict_self", ruleset, 0)
     finally:
         os.close(ruleset)
@@ -82,11 +99,3 @@ def _create(revision: int, handled: int, *, allow_network: bool) -> int:
     attributes = struct.pack(f"={len(fields)}Q", *fields)
     buffer = ctypes.create_string_buffer(attributes, len(attributes))
     return linux.call("landlock_create_ruleset", buffer, len(attributes), 0)
-
-
-def _allow(ruleset: int, descriptor: int, rights: int) -> None:
-    if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
-        rights &= _FILE_RIGHTS  # the kernel refuses rights that a file cannot have
-    attributes = struct.pack("=Qi", rights, descriptor)
-    buffer = ctypes.create_string_buffer(attributes, len(attributes))
-    linux.call("landlock_add_rule", ruleset, _RULE_PATH_BENEATH, buffer, 0)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal
+
+from app.sandbox.protocol import Ending
 
 if TYPE_CHECKING:
     from app.replay.rerun_pb2 import RerunResult
@@ -58,25 +59,6 @@ class Confinement:
         }
 
 
-class Ending(StrEnum):
-    """How a run ended. Only after `FINISHED` does its result say what the agent does."""
-
-    FINISHED = "finished"
-    TIME_LIMIT = "time_limit"
-    CPU_LIMIT = "cpu_limit"
-    MEMORY_LIMIT = "memory_limit"
-    PROCESS_LIMIT = "process_limit"
-    SCRATCH_LIMIT = "scratch_limit"
-    RESULT_TOO_LARGE = "result_too_large"
-    GARBLED_RESULT = "garbled_result"
-    KILLED_BY_SIGNAL = "killed_by_signal"
-    EXITED_EARLY = "exited_early"
-    CRASHED = "crashed"
-    CANCELLED = "cancelled"
-    SANDBOX_LOST = "sandbox_lost"
-    REFUSED_CONFINEMENT = "refused_confinement"
-
-
 @dataclass(frozen=True, slots=True)
 class Finished:
     """What came of one run.
@@ -96,3 +78,6 @@ class Finished:
     confinement: Confinement | None = None
     duration_ms: float = 0.0
     cpu_ms: int = 0
+
+
+__all__ = ["MIB", "AgentPathError", "Confinement", "Ending", "Finished", "Limits", "SandboxError", "Tier"]

@@ -9,10 +9,10 @@ zygote itself, on the baseline tier.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from app.sandbox import linux
 from app.sandbox.interpreter import DEVICES
@@ -24,6 +24,7 @@ SCRATCH: Final = "/scratch"
 
 _SCRATCH_ENTRIES: Final = 10_000
 _MEASURES: Final = ("user-namespace", "mount-namespace", "pid-namespace", "ipc-namespace")
+_ADOPTED: Final = b"adopted"
 _APART: Final = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
 _MOUNT_POINTS: Final = ("/tmp", "/mnt", "/media", "/srv", "/opt")  # noqa: S108
 
@@ -32,8 +33,7 @@ class NamespacesRefusedError(Exception):
     """Namespaces cannot be had here; the text says which step was refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class Apart:
+class Apart(NamedTuple):
     """What the zygote reached, and the descriptor that reads as ended once its guard has died."""
 
     guard: int
@@ -50,7 +50,8 @@ def enter(paths: Iterable[str], *, network: bool, control: int) -> Apart:
     to_guard, from_inside = os.pipe()
     to_inside, from_guard = os.pipe()
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1, "subreaper")
-    if os.fork() == 0:
+    helper = os.fork()
+    if helper == 0:
         os.close(to_guard)
         os.close(from_guard)
         return _go_inside(paths, network=network, tell=from_inside, hear=to_inside)
@@ -60,6 +61,8 @@ def enter(paths: Iterable[str], *, network: bool, control: int) -> Apart:
     os.close(to_guard)
     if refusal is None:
         os.close(control)
+        os.waitpid(helper, 0)
+        os.write(from_guard, _ADOPTED)  # only now is the zygote our child
         _wait_for_all()
         os._exit(0)
     os.close(from_guard)
@@ -128,6 +131,10 @@ def _go_inside(paths: Iterable[str], *, network: bool, tell: int, hear: int) -> 
         _build_tree(list(paths))
         os.write(tell, b"ready")
         os.close(tell)
+        # The guard's death is ours, and ours that of every run: we are the first process of its namespace.
+        if os.read(hear, 16) != _ADOPTED:
+            os._exit(1)
+        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL, "parent death signal")
     except OSError as error:
         _fail(tell, str(error))
     reached = _MEASURES[1:] if missing else _MEASURES
@@ -189,9 +196,10 @@ def _is_our_own(path: str) -> bool:
 def _bind(source: str, target: str) -> None:
     """Show what the machine has at `source` (a real path) at `target`."""
     origin = HOST + source
-    if Path(origin).is_dir():
-        Path(target).mkdir(parents=True, exist_ok=True)
-    else:
-        Path(target).parent.mkdir(parents=True, exist_ok=True)
-        Path(target).touch()
+    if not Path(target).exists():
+        if Path(origin).is_dir():
+            Path(target).mkdir(parents=True, exist_ok=True)
+        else:
+            Path(target).parent.mkdir(parents=True, exist_ok=True)
+            Path(target).touch()
     linux.mount(origin, target, None, linux.MS_BIND | linux.MS_REC)

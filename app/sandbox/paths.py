@@ -53,8 +53,9 @@ def _refuse_wide(given: str, path: str) -> None:
 
 
 def _homes() -> set[str]:
-    homes = {os.path.realpath(Path.home())}
-    with suppress(KeyError):  # a container may run under a uid that no password file knows
+    homes = set()
+    with suppress(KeyError, RuntimeError):  # a container may run under a uid that no password file knows
+        homes.add(os.path.realpath(Path.home()))
         homes.add(os.path.realpath(pwd.getpwuid(os.geteuid()).pw_dir))
     return homes
 

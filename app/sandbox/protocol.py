@@ -8,10 +8,28 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
 
-from app.sandbox.model import Ending
+
+class Ending(StrEnum):
+    """How a run ended. Only after `FINISHED` does its result say what the agent does."""
+
+    FINISHED = "finished"
+    TIME_LIMIT = "time_limit"
+    CPU_LIMIT = "cpu_limit"
+    MEMORY_LIMIT = "memory_limit"
+    PROCESS_LIMIT = "process_limit"
+    SCRATCH_LIMIT = "scratch_limit"
+    RESULT_TOO_LARGE = "result_too_large"
+    GARBLED_RESULT = "garbled_result"
+    KILLED_BY_SIGNAL = "killed_by_signal"
+    EXITED_EARLY = "exited_early"
+    CRASHED = "crashed"
+    CANCELLED = "cancelled"
+    SANDBOX_LOST = "sandbox_lost"
+    REFUSED_CONFINEMENT = "refused_confinement"
+
 
 CONTROL_DESCRIPTOR: Final = 3
 MAX_MESSAGE: Final = 128 * 1024
@@ -28,8 +46,7 @@ FRAME_ENDINGS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """How the pre-loaded process is set up, for as long as it lives."""
 
     entry: str
@@ -41,15 +58,14 @@ class Start:
     unconfined: bool
 
     def encode(self) -> str:
-        return json.dumps(asdict(self))
+        return json.dumps(self._asdict())
 
     @classmethod
     def decode(cls, text: str) -> Start:
         return cls(**json.loads(text))
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """One run. Four descriptors travel with it: request, result, prints, report.
 
     `places` are pairs of an agent path as given and where it really is, `readable` pairs of a real path and whether
@@ -68,7 +84,7 @@ class Order:
     result_bytes: int
 
     def encode(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+        return json.dumps(self._asdict()).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Order:

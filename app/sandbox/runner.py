@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
 import sys
@@ -17,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from app.replay.rerun_pb2 import RerunRequest, RerunResult
 from app.sandbox import channels, paths, scratch, zygote
+from app.sandbox.audit import READ, TRIED
 from app.sandbox.model import Ending, Finished, Limits, SandboxError
 from app.sandbox.protocol import FRAME, FRAME_ENDINGS, NONCE_BYTES, Order, Start
 from app.sandbox.supervise import Outcome, Supervisor
@@ -178,7 +180,7 @@ def _conclude(outcome: Outcome, nonce: bytes, limits: Limits, duration_ms: float
         ending, detail = said, _own_words(said, result, limits)
     else:
         ending, detail = _from_death(outcome, limits)
-    refusals = tuple(result.refusals) if result is not None else ()
+    refusals = _true_refusals(result)
     return Finished(
         result=result if ending is Ending.FINISHED else None,
         ending=ending,
@@ -205,6 +207,19 @@ def _read_frame(frame: bytearray, nonce: bytes) -> tuple[Ending | None, RerunRes
         return FRAME_ENDINGS[code], RerunResult.FromString(bytes(frame[FRAME.size :]))
     except DecodeError:
         return Ending.GARBLED_RESULT, None
+
+
+def _true_refusals(result: RerunResult | None) -> tuple[str, ...]:
+    """What the run was refused, without the files that are not there for anybody; a run cannot tell the two apart."""
+    if result is None:
+        return ()
+    reading = TRIED + READ
+    kept = [
+        text for text in result.refusals if not text.startswith(reading) or os.path.lexists(text.removeprefix(reading))
+    ]
+    del result.refusals[:]
+    result.refusals.extend(kept)
+    return tuple(kept)
 
 
 def _limit_reached(cause: Ending, limits: Limits) -> str:

@@ -9,8 +9,7 @@ import ctypes
 import errno
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from app.sandbox import linux
 from app.sandbox.syscalls import ABSENT, ALLOWED, ARCHITECTURES, NETWORK, Numbers
@@ -57,8 +56,7 @@ def _refuse(error: int) -> int:
     return 0x00050000 | error
 
 
-@dataclass(frozen=True, slots=True)
-class _Test:
+class _Test(NamedTuple):
     """One word of one argument, masked, equals a value."""
 
     argument: int
@@ -71,8 +69,7 @@ class _Test:
         return 16 + 8 * self.argument + (4 if self.high else 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(NamedTuple):
     """What becomes of a call: `then` where all tests of any alternative hold, and `otherwise` elsewhere."""
 
     alternatives: tuple[tuple[_Test, ...], ...]

@@ -20,7 +20,6 @@ from app.sandbox.protocol import CONTROL_DESCRIPTOR, Order, Start
 # Orders that carry long lists of paths must fit into one message.
 _BUFFER: Final = 512 * 1024
 _ABOVE_THE_CHILDS: Final = 10
-_GRACE_S: Final = 2.0
 _KEPT: Final = 8192
 _CODE: Final = "import sys; sys.path.append({root!r}); from app.sandbox.child import main; sys.path.pop(); main()"
 
@@ -74,9 +73,8 @@ class Zygote:
                 return
             self._ended = True
         self._control.close()
-        if not _has_ended(self._process.fileno(), _GRACE_S):
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._process.fileno(), signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._process.fileno(), signal.SIGKILL)
         with suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
 

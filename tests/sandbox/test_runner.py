@@ -57,11 +57,14 @@ def test_start_does_not_wait() -> None:
     sandbox.close()
 
 
-def test_close_ends_everything(sandbox: Sandbox) -> None:
-    other = make_sandbox()
-    thread, results = in_thread(lambda: other.run(request_for("tries:sleep_for_ever"), Limits(wall_s=30)))
-    wait_for(lambda: other._zygote is not None and len(processes_of(other._zygote.pid)) >= 2, "no run has started")
+@pytest.mark.parametrize("namespaces", [True, False])
+def test_close_ends_everything(namespaces: bool) -> None:
+    other = make_sandbox(namespaces=namespaces)
+    other.run(GREET, QUICK)
     session = other._zygote.pid
+    idle = len(processes_of(session))
+    thread, results = in_thread(lambda: other.run(request_for("tries:sleep_for_ever"), Limits(wall_s=30)))
+    wait_for(lambda: len(processes_of(session)) > idle, "no run has started")
     other.close()
     thread.join(10)
     assert results[0].ending is Ending.SANDBOX_LOST
