@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 
 from app.incidents import service
 from app.incidents.service import Run
@@ -16,7 +16,7 @@ from app.web.forms import body_of
 from app.web.incidents import bundle_response, queue_run
 from app.web.intake import import_form
 from app.web.loading import IMPORT, READ, ReadIncident, ReplayIncident, store_of
-from app.web.problems import Problem, Refused
+from app.web.problems import Problem, Refused, json_response
 from app.web.views_api import IncidentOut, IncidentPage, ReplayOut, incident_json, replay_json
 
 router = APIRouter(prefix="/api/v1", tags=["v1"], responses=openapi.PROBLEMS)
@@ -30,16 +30,16 @@ class ReplayIn(BaseModel):
     build: str = Field(min_length=1, max_length=64, examples=["refunds-v1"])
 
 
-@router.get("/incidents", dependencies=[READ])
+@router.get("/incidents", dependencies=[READ], response_model=IncidentPage)
 async def list_incidents(
     request: Request, after: str | None = None, limit: Annotated[int, Query(ge=1, le=200)] = 50
-) -> IncidentPage:
+) -> Response:
     """List incidents, newest first; `next` is the `after` of the following page, null on the last."""
     async with store_of(request).read() as session:
         page = await service.list_incidents(session, after=after, limit=limit)
         latest = await service.latest_runs(session, page.items)
     items = [incident_json(item, runs=[latest[item.id]] if item.id in latest else []) for item in page.items]
-    return IncidentPage(incidents=items, next=page.next)
+    return _json(IncidentPage(incidents=items, next=page.next))
 
 
 @router.post(
@@ -99,6 +99,12 @@ async def get_replay(run: Annotated[Run, Depends(LoadReplay())]) -> Response:
     return _json(replay_json(run, verdict=run.verdict))
 
 
+@router.get("/openapi.json", include_in_schema=False, dependencies=[READ])
+async def openapi_document(request: Request) -> Response:
+    """The OpenAPI document of everything here."""
+    return json_response(request.app.openapi())
+
+
 alias = APIRouter(include_in_schema=False)
 
 
@@ -123,8 +129,4 @@ async def _replay_in(request: Request) -> ReplayIn:
 
 
 def _json(body: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return JSONResponse(_plain(body), status, headers)
-
-
-def _plain(body: BaseModel) -> dict[str, Any]:
-    return body.model_dump(mode="python")
+    return json_response(body.model_dump(mode="python"), status, headers)

@@ -10,11 +10,12 @@ from typing import Final
 from fastapi import Request
 
 from app.incidents import service
+from app.incidents.intake import check
 from app.incidents.service import EvidenceFile, Incident, Role
 from app.web.formats import size
 from app.web.forms import Form, Limits, Upload, read_form
 from app.web.loading import principal_of, store_of
-from app.web.problems import FileTrouble, Problem, Refused
+from app.web.problems import FileTrouble, Problem, Refused, file_trouble
 
 BUNDLE: Final = "bundle"
 MAX_SEQ: Final = 2**63 - 1
@@ -75,12 +76,21 @@ async def import_form(request: Request) -> Incident:
         troubles = [*sorted_.troubles, *([seq] if isinstance(seq, FileTrouble) else [])]
         if sorted_.bundles and (sorted_.files or len(sorted_.bundles) > 1):
             troubles.append(bundle_alone(sorted_.bundles[0]))
-        if troubles or not (sorted_.bundles or sorted_.files):
-            raise Refused(refusal(troubles or [nothing_sent()]))
+        if troubles:
+            raise Refused(refusal([*troubles, *await _check(sorted_.files)]))
+        if not (sorted_.bundles or sorted_.files):
+            raise Refused(refusal([nothing_sent()]))
         assert not isinstance(seq, FileTrouble)
         return await _store(request, form, sorted_, seq)
     finally:
         form.close()
+
+
+async def _check(uploads: Sequence[Upload]) -> list[FileTrouble]:
+    """What else is wrong, so that one answer names everything."""
+    files = [await evidence_file(upload) for upload in uploads]
+    _, problems = await asyncio.to_thread(check, files)
+    return [file_trouble(problem) for problem in problems]
 
 
 async def _store(request: Request, form: Form, sorted_: Sorted, seq: int | None) -> Incident:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlencode
+from typing import Any, Final
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
@@ -20,30 +21,15 @@ from app.incidents.service import key_text
 from app.web import formats
 from app.web.problems import Problem
 
+# Agents write text that is no text: no encoding can carry a lone surrogate, so it is shown as what it is, a fault.
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
+
 
 class Pages:
     """Renders templates for a request. What every page needs (who, CSRF token, asset addresses) is added here."""
 
     def __init__(self, templates: Path | None = None) -> None:
-        self._environment = Environment(
-            loader=FileSystemLoader(templates or resource("templates")),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._environment.globals.update(asset=asset, version=__version__, link=_link)
-        self._environment.filters.update(
-            breakable=_breakable,
-            duration=formats.duration,
-            iso=formats.iso,
-            key_text=key_text,
-            number=formats.number,
-            plural=formats.plural,
-            short=formats.short,
-            size=formats.size,
-            utc=formats.utc,
-        )
+        self._environment = _environment(templates or resource("templates"))
 
     def text(self, name: str, request: Request, context: Mapping[str, Any]) -> str:
         """Render a template to HTML."""
@@ -51,7 +37,8 @@ class Pages:
         return self._environment.get_template(name).render(request=request, principal=principal, **context)
 
     def page(self, name: str, request: Request, code: int = 200, **context: Any) -> HTMLResponse:
-        return HTMLResponse(self.text(name, request, context), code)
+        text = self.text(name, request, context)
+        return HTMLResponse(_SURROGATES.sub("\ufffd", text), code)
 
     def problem(self, request: Request, problem: Problem) -> Response:
         """Answer with a problem: JSON below `/api/`, a page elsewhere."""
@@ -61,6 +48,32 @@ class Pages:
         response = self.page(name, request, problem.status, problem=problem)
         response.headers.update(problem.headers)
         return response
+
+
+@cache
+def _environment(templates: Path) -> Environment:
+    """One environment per folder and process: templates compile once."""
+    environment = Environment(
+        loader=FileSystemLoader(templates),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(asset=asset, version=__version__, link=_link)
+    environment.filters.update(
+        breakable=_breakable,
+        duration=formats.duration,
+        iso=formats.iso,
+        key_text=key_text,
+        number=formats.number,
+        plural=formats.plural,
+        quoted=lambda name: quote(name, safe="", errors="replace"),
+        short=formats.short,
+        size=formats.size,
+        utc=formats.utc,
+    )
+    return environment
 
 
 def _breakable(name: str) -> Markup:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
 from app.incidents.errors import FileProblem
 
@@ -54,8 +55,15 @@ class Problem:
             "problems": [asdict(problem) for problem in self.problems],
         }
 
-    def response(self) -> JSONResponse:
-        return JSONResponse(self.as_json(), self.status, dict(self.headers), media_type=MEDIA_TYPE)
+    def response(self) -> Response:
+        return json_response(self.as_json(), self.status, dict(self.headers), media_type=MEDIA_TYPE)
+
+
+def json_response(
+    body: object, status: int = 200, headers: Mapping[str, str] | None = None, media_type: str = "application/json"
+) -> Response:
+    """JSON in pure ASCII: records hold lone surrogates, which no encoding but an escape can carry."""
+    return Response(json.dumps(body, separators=(",", ":")), status, headers, media_type)
 
 
 class Refused(Exception):
