@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from app.replay.evidence import EvidenceFile
-    from app.replay.rerun_pb2 import AgentCode, RerunRequest
+    from app.replay.rerun_pb2 import AgentCode, RerunRequest, ToolAnswer
     from app.replay.verdict import Report
     from app.sandbox.model import Finished
     from app.sandbox.runner import Sandbox
@@ -66,6 +66,16 @@ def register(parser: argparse.ArgumentParser) -> None:
         help="folder to import from (repeatable; default: the current one)",
     )
     code.add_argument("--build", metavar="NAME", help="an agent build of hindcast.toml instead")
+    parser.add_argument(
+        "--tool-answers",
+        metavar="FILE",
+        help='recorded answers of read-only tools, JSON lines: {"tool": ..., "arguments": {...}, "value": ...}',
+    )
+    parser.add_argument("--ledger", metavar="FILE", help="write what the model saw and said, as JSON lines")
+    decision = parser.add_mutually_exclusive_group()
+    decision.add_argument("--approve", metavar="INTENT", help="what if this pending intent were approved")
+    decision.add_argument("--reject", metavar="INTENT", help="what if this pending intent were rejected")
+    decision.add_argument("--result", metavar="FILE", help="what if this serialized ToolResult came in")
     parser.add_argument("--seq", type=int, metavar="N", help="narrow to one seq")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument("--allow-network", action="store_true", help="let tools reach the network (recorded)")
@@ -89,6 +99,8 @@ def run(args: argparse.Namespace) -> int:
     except UsageError as error:
         print(f"hindcast replay: {error}", file=sys.stderr)
         return 2
+    if args.ledger:
+        _write_ledger(report, args.ledger)
     _print(report, args.format)
     return report.verdict.exit_code
 
@@ -103,16 +115,17 @@ def _replay(args: argparse.Namespace, code: AgentCode, settings: Settings | None
     )
     # The child loads while this process reads the evidence.
     with sandbox:
-        from app.replay.engine import replay
+        from app.replay.engine import Options, replay
+        from app.replay.ledger import DEFAULT_BYTES
 
         files, seq = _files(args)
-        return replay(
-            files,
-            _Limited(sandbox, held),
-            code,
+        options = Options(
             seq=seq if args.seq is None else args.seq,
             allow_network=args.allow_network,
+            ledger_bytes=DEFAULT_BYTES if args.ledger else 0,
+            tool_answers=tuple(_tool_answers(args)),
         )
+        return replay(files, _Limited(sandbox, held), code, options=options)
 
 
 class _Limited:
@@ -192,11 +205,12 @@ def _folder(path: str) -> Path:
 def _files(args: argparse.Namespace) -> tuple[list[EvidenceFile], int | None]:
     """The evidence, and the seq that a bundle was narrowed to."""
     given = list(_given(args))
+    decided = args.approve or args.reject or args.result
     if args.bundle is None:
         for role in ("traces", "event"):
-            if not getattr(args, role):
+            if not getattr(args, role) and not (decided and role == "event"):
                 raise UsageError(f"--{role} is missing: {_ROLES[role]}")
-        return given, None
+        return (_decided(args, given) if decided else given), None
     from app.incidents.bundle import read
     from app.incidents.errors import BundleError
 
@@ -204,7 +218,44 @@ def _files(args: argparse.Namespace) -> tuple[list[EvidenceFile], int | None]:
         bundle = read(_bytes(args.bundle))
     except BundleError as error:
         raise UsageError(f"{args.bundle}: {error}") from error
-    return [*bundle.files, *given], bundle.seq
+    files = [*bundle.files, *given]
+    return (_decided(args, files) if decided else files), bundle.seq
+
+
+def _decided(args: argparse.Namespace, files: list[EvidenceFile]) -> list[EvidenceFile]:
+    """The same evidence with the operator's decision in the place of the triggering envelope."""
+    from app.replay.evidence import UnusableEvidence
+    from app.replay.whatif import Decision, NothingPends, with_decision
+
+    if args.result:
+        decision = Decision(result=_bytes(args.result))
+    else:
+        decision = Decision(intent=args.approve or args.reject, approved=args.approve is not None)
+    try:
+        return with_decision(files, decision)
+    except (NothingPends, UnusableEvidence) as error:
+        raise UsageError(str(error)) from error
+
+
+def _tool_answers(args: argparse.Namespace) -> Iterator[ToolAnswer]:
+    if not args.tool_answers:
+        return
+    from app.replay.answers import ToolAnswersError, read_tool_answers
+
+    try:
+        yield from read_tool_answers(_bytes(args.tool_answers))
+    except ToolAnswersError as error:
+        raise UsageError(f"{args.tool_answers}: {error}") from error
+
+
+def _write_ledger(report: Report, name: str) -> None:
+    import json
+
+    lines = [json.dumps(entry.as_json(), ensure_ascii=False) + "\n" for entry in report.ledger]
+    try:
+        Path(name).write_text("".join(lines), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror or error}") from error
 
 
 def _given(args: argparse.Namespace) -> Iterator[EvidenceFile]:

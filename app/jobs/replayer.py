@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from app.incidents.service import EvidenceFile, Report
-from app.replay.engine import replay
+from app.replay.engine import Options, replay
 from app.replay.rerun_pb2 import AgentCode, RerunRequest
 from app.replay.runner import Finished
 from app.sandbox.model import MIB, AgentPathError, Limits, SandboxError
@@ -56,11 +56,23 @@ class Confinement:
         return Limits(wall_s=self.wall_s, cpu_s=math.ceil(self.wall_s), memory_bytes=self.memory_mib * MIB)
 
 
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is to be replayed: the evidence, the seq it was narrowed to, and doubtful reads that are known to be right.
+
+    `vindicated` are names as in `Verdict.reads`: another build's run on the same evidence reproduced with them.
+    """
+
+    files: Sequence[EvidenceFile]
+    seq: int | None = None
+    vindicated: frozenset[str] = frozenset()
+
+
 class Replayer(Protocol):
     """Replays; the worker's tests put others in its place."""
 
     def digest_of(self, build: str) -> str: ...
-    def replay(self, build: str, files: Sequence[EvidenceFile], seq: int | None, stop: threading.Event) -> Report: ...
+    def replay(self, build: str, case: Case, stop: threading.Event) -> Report: ...
 
 
 @dataclass
@@ -95,7 +107,7 @@ class SandboxedReplayer:
             )
         return found
 
-    def replay(self, build: str, files: Sequence[EvidenceFile], seq: int | None, stop: threading.Event) -> Report:
+    def replay(self, build: str, case: Case, stop: threading.Event) -> Report:
         """Replay; `stop` ends the re-run early. Raises `BuildProblem` where the build cannot be run at all."""
         configured = self._build(build)
         code = AgentCode(
@@ -106,8 +118,9 @@ class SandboxedReplayer:
             paths=[str(path) for path in configured.paths],
         )
         runner = _Run(self._sandbox(build), self.confinement.limits, stop)
+        options = Options(case.seq, self.confinement.allow_network, vindicated=case.vindicated)
         try:
-            return replay(files, runner, code, seq=seq, allow_network=self.confinement.allow_network)
+            return replay(case.files, runner, code, options=options)
         except (AgentPathError, SandboxError) as error:
             raise BuildProblem(f"build {build!r} cannot be run: {error}") from error
 

@@ -8,6 +8,7 @@ attempt of the same seq, for the cache key covers the seq.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,8 +16,10 @@ from typing import Final
 from app.replay.attempts import Attempt
 from app.replay.evidence import Snapshot
 from app.replay.images import State
+from app.replay.rerun_pb2 import ToolAnswer
 from app.replay.select import RESUME, Unanswerable
 from app.replay.verdict import Outcome, Reason
+from app.wire import identity
 from app.wire.records import EventType, LlmCacheBlob
 
 ATTRIBUTE_ATTEMPTS: Final = "beam_agents.attempts"
@@ -40,6 +43,30 @@ class Answers:
     withheld: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     mode: str = "cache-first"
+
+
+class ToolAnswersError(ValueError):
+    """A file of tool answers that cannot be read; names the line and what was expected."""
+
+
+def read_tool_answers(data: bytes) -> list[ToolAnswer]:
+    """Read recorded tool answers, JSON lines of {"tool", "arguments", "value"}; raises ToolAnswersError."""
+    expected = 'expected {"tool": name, "arguments": {...}, "value": any JSON}'
+    answers = []
+    for number, line in enumerate(data.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            given = json.loads(line)
+            answer = ToolAnswer(
+                tool=given["tool"],
+                args_json=identity.canonical_json(dict(given["arguments"])),
+                value_json=identity.canonical_json(given["value"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise ToolAnswersError(f"line {number}: {expected} ({type(error).__name__}: {error})") from error
+        answers.append(answer)
+    return answers
 
 
 def verify(snapshots: Iterable[Snapshot]) -> None:

@@ -25,7 +25,7 @@ from app.replay.judge import Judge
 from app.replay.ledger import attach
 from app.replay.mapping import type_name
 from app.replay.plan import Plan, Planner
-from app.replay.rerun_pb2 import AgentCode, RerunRequest
+from app.replay.rerun_pb2 import AgentCode, RerunRequest, ToolAnswer
 from app.replay.runner import Runner
 from app.replay.select import Target, Unanswerable, intent_of, kind_of, select
 from app.replay.verdict import AttemptRef, Outcome, Reason, Report, Verdict
@@ -43,19 +43,34 @@ _PREFERENCE: Final = (
 )
 
 
+@dataclass(frozen=True)
+class Options:
+    """What an operator may say beside the evidence.
+
+    `seq` narrows to one seq. `ledger_bytes` bounds the ledger (0: none is kept). `tool_answers` are served in place
+    of running a read-only tool. `vindicated` names doubtful reads, as in `Verdict.reads`, that another build's
+    reproduced run on this same evidence has shown to be right.
+    """
+
+    seq: int | None = None
+    allow_network: bool = False
+    ledger_bytes: int = 0
+    tool_answers: tuple[ToolAnswer, ...] = ()
+    vindicated: frozenset[str] = frozenset()
+
+
 def replay(
     files: Sequence[EvidenceFile],
     runner: Runner,
     code: AgentCode,
     *,
     seq: int | None = None,
-    allow_network: bool = False,
-    ledger_bytes: int = 0,
+    options: Options | None = None,
 ) -> Report:
-    """Replay the activation that the evidence is about; `runner` runs the agent's code.
-
-    `ledger_bytes` bounds the ledger that the report brings; with 0 none is kept.
-    """
+    """Replay the activation that the evidence is about; `runner` runs the agent's code."""
+    chosen = options or Options()
+    if seq is not None:
+        chosen = replace(chosen, seq=seq)
     try:
         evidence = load(files)
     except UnusableEvidence as error:
@@ -63,12 +78,12 @@ def replay(
     try:
         answers.verify(evidence.snapshots)
         _refuse_torn(evidence)
-        target = select(evidence, seq)
+        target = select(evidence, chosen.seq)
         _refuse_other_envelope(evidence, target)
     except Unanswerable as stop:
         return Report(_stopped(evidence, stop))
-    planner = Planner(evidence, target, code, allow_network)
-    return _Replay(evidence, target, planner, runner, ledger_bytes).run()
+    planner = Planner(evidence, target, code, chosen.allow_network, chosen.tool_answers)
+    return _Replay(evidence, target, planner, runner, chosen).run()
 
 
 @dataclass(frozen=True)
@@ -77,7 +92,7 @@ class _Replay:
     target: Target
     planner: Planner
     runner: Runner
-    ledger_bytes: int
+    options: Options
 
     def run(self) -> Report:
         if self.target.pending is not None:
@@ -120,10 +135,11 @@ class _Replay:
     def _judged(self, plan: Plan) -> Report:
         request = RerunRequest()
         request.CopyFrom(plan.request)
-        request.ledger_bytes = self.ledger_bytes
+        request.ledger_bytes = self.options.ledger_bytes
         finished = self.runner.run(request)
-        report = Judge(self.evidence, self.target, plan, self.runner).judge(finished)
-        if finished.result is None or not self.ledger_bytes:
+        judge = Judge(self.evidence, self.target, plan, self.runner, self.options.vindicated)
+        report = judge.judge(finished)
+        if finished.result is None or not self.options.ledger_bytes:
             return report
         return replace(report, ledger=attach(finished.result.ledger, report.rows))
 

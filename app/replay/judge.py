@@ -37,11 +37,19 @@ from app.wire import identity
 class Judge:
     """Judges one planned re-run; `runner` is asked again only to vary what cannot be trusted."""
 
-    def __init__(self, evidence: Evidence, target: Target, plan: Plan, runner: Runner) -> None:
+    def __init__(
+        self,
+        evidence: Evidence,
+        target: Target,
+        plan: Plan,
+        runner: Runner,
+        vindicated: frozenset[str] = frozenset(),
+    ) -> None:
         self.evidence = evidence
         self.target = target
         self.plan = plan
         self.runner = runner
+        self.vindicated = vindicated
 
     def judge(self, finished: Finished) -> Report:
         """The verdict on a finished run."""
@@ -49,7 +57,9 @@ class Judge:
         result = finished.result
         if result is None or finished.ending != FINISHED:
             return self._stopped(base, missing.from_ending(finished), result)
-        doubtful = suspects(result.reads, self.plan.state, self.plan.clocks)
+        found = suspects(result.reads, self.plan.state, self.plan.clocks)
+        doubtful = [suspect for suspect in found if suspect.name not in self.vindicated]
+        base = replace(base, reads=tuple(_read(suspect, self.vindicated) for suspect in found))
         stop = missing.from_result(self.plan, result, doubtful)
         if stop is not None:
             return self._stopped(base, stop, result)
@@ -157,6 +167,10 @@ class Judge:
     def _supplied(self, result: RerunResult) -> list[Doubt]:
         used = {(tool.tool, tool.args_json) for tool in result.tools if tool.outcome == ToolRun.SUPPLIED}
         return of_answers(self.plan.request, used)
+
+
+def _read(suspect: Suspect, vindicated: frozenset[str]) -> Mapping[str, Any]:
+    return {"read": suspect.name, "why": suspect.why, "vindicated": suspect.name in vindicated}
 
 
 def headline_of(row: Row) -> str:

@@ -16,7 +16,7 @@ from app.replay.batches import members_of
 from app.replay.evidence import Evidence, Snapshot
 from app.replay.images import Fit, Images, State, counter_before, escalated
 from app.replay.originals import Originals, originals_of
-from app.replay.rerun_pb2 import AgentCode, RerunRequest
+from app.replay.rerun_pb2 import AgentCode, RerunRequest, ToolAnswer
 from app.replay.select import RESUME, START, Target, Unanswerable
 from app.replay.suspicion import Clocks
 from app.replay.verdict import Outcome, Reason
@@ -73,6 +73,7 @@ class Planner:
     target: Target
     code: AgentCode
     allow_network: bool = False
+    tool_answers: tuple[ToolAnswer, ...] = ()
     snapshots: list[Snapshot] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -179,6 +180,7 @@ class Planner:
             cache=answers.cache,
             provider_answers=answers.provider,
             allow_network=self.allow_network,
+            tool_answers=self.tool_answers,
         )
 
     def _consumer(self, attempt: Attempt, kind: str, counter: int) -> Consumer:

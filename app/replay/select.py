@@ -10,7 +10,7 @@ from app.replay.attempts import Attempt, Category, attempts_of
 from app.replay.evidence import Evidence, Snapshot
 from app.replay.mapping import type_name
 from app.replay.verdict import Outcome, Reason, key_text
-from app.wire.records import AgentEnvelope, Continuation
+from app.wire.records import AgentEnvelope, Continuation, StateSnapshot
 
 START: Final = "start"
 RESUME: Final = "resume"
@@ -221,8 +221,27 @@ class _Selection:
                 and a.entry_step == continuation.step_index
             ]
             if not resumed and self.seq in (None, continuation.seq):
+                self._refuse_late(snapshot.record, intent)
                 return continuation
         return None
+
+    def _refuse_late(self, snapshot: StateSnapshot, intent: str) -> None:
+        """The pipeline refuses an answer after the deadline or after its intent expired."""
+        deadline = snapshot.continuation.deadline_ms
+        expiries = [pending.expires_at_ms for pending in snapshot.pending if pending.intent_id == intent]
+        late = "deadline_passed" if self.clock >= deadline or deadline <= 0 else ""
+        if not late and any(self.clock >= expiry or expiry <= 0 for expiry in expiries):
+            late = "intent_expired"
+        if late:
+            raise Unanswerable(
+                Outcome.UNUSABLE,
+                Reason(
+                    "would_be_refused",
+                    f"the pipeline would refuse this answer to intent {intent} as an orphan ({late})",
+                    "Use an event_time_ms before the deadline and before the intent expires.",
+                    {"why": late},
+                ),
+            )
 
     def _target(self, kind: str, fitting: Sequence[Attempt]) -> Target:
         complete = [a for a in fitting if a.category is not Category.INCOMPLETE]

@@ -173,7 +173,8 @@ class Verdict:
     """What a replay found; `headline` is one plain sentence for a person.
 
     `served` says where each answer came from, with counts; `confinement` how the agent was held;
-    `digests` names the inputs and products by sha256; `plan` says what the re-run was fed.
+    `digests` names the inputs and products by sha256; `plan` says what the re-run was fed; `reads` are memory
+    reads that its state cannot vouch for.
     """
 
     outcome: Outcome
@@ -191,6 +192,7 @@ class Verdict:
     digests: Mapping[str, Any] = field(default_factory=dict)
     plan: Mapping[str, Any] = field(default_factory=dict)
     replayed: Mapping[str, Any] = field(default_factory=dict)
+    reads: tuple[Mapping[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -220,6 +222,7 @@ class Verdict:
             "digests": dict(self.digests),
             "plan": dict(self.plan),
             "replayed": dict(self.replayed),
+            "reads": [dict(read) for read in self.reads],
             "notes": list(self.notes),
         }
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.replay.engine import replay
+from app.replay.engine import Options, replay
 from app.sandbox.runner import Sandbox
 from tests.golden.scenarios import has_valid_command, names, scenario
 
@@ -18,7 +18,7 @@ def sandbox() -> Iterator[Sandbox]:
 @pytest.mark.parametrize("name", [name for name in names("corpus") if has_valid_command(scenario(name))])
 def test_verdict(name: str, sandbox: Sandbox) -> None:
     one = scenario(name)
-    report = replay(one.bundle(), sandbox, one.code(), seq=one.seq, ledger_bytes=1 << 20)
+    report = replay(one.bundle(), sandbox, one.code(), seq=one.seq, options=Options(ledger_bytes=1 << 20))
     assert report.verdict.exit_code in one.right("bundle"), report.verdict.headline
     if report.verdict.served:
         assert report.verdict.confinement["tier"] in ("namespaces", "baseline")
