@@ -43,7 +43,7 @@ def sort_uploads(form: Form, limits: Limits) -> Sorted:
             troubles.append(_too_large(upload, limits))
         else:
             (bundles if upload.part == BUNDLE else files).append(upload)
-    troubles += [_not_a_file(name) for name in form.values if name not in _TEXT_FIELDS]
+    troubles += [_not_a_file(name) for name, texts in form.values.items() if name not in _TEXT_FIELDS and any(texts)]
     return Sorted(files, bundles, troubles)
 
 
