@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from app.incidents.bundle import Bundle
+    from app.replay.engine import Options
     from app.replay.evidence import EvidenceFile
     from app.replay.rerun_pb2 import AgentCode, RerunRequest, ToolAnswer
     from app.replay.verdict import Report
     from app.sandbox.model import Finished
     from app.sandbox.runner import Sandbox
-    from app.settings import Sandbox as SandboxSettings
     from app.settings import Settings
 
 SUMMARY: Final = "re-run one activation against its record and say where they part"
@@ -53,6 +54,9 @@ def register(parser: argparse.ArgumentParser) -> None:
     for role, what in _ROLES.items():
         evidence.add_argument(f"--{role}", action="append", default=[], metavar="FILE", help=what)
     evidence.add_argument("--bundle", metavar="ZIP", help="a downloaded bundle.zip in place of files")
+    evidence.add_argument("--bundles", metavar="DIR", help="a folder of bundles: replay them all and sum up")
+    evidence.add_argument("--jobs", type=_positive, default=2, metavar="N", help="bundles at one time (default: 2)")
+    evidence.add_argument("--junit", metavar="FILE", help="with --bundles: write a JUnit file")
     code = parser.add_argument_group("agent")
     code.add_argument("--agent", metavar="M:A", help="the agent, as module:attribute")
     code.add_argument("--registry", default="", metavar="M:A", help="its tool registry")
@@ -95,6 +99,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         settings = _settings(args)
         code = _code(args, settings)
+        if args.bundles is not None:
+            return _suite(args, code, settings)
         report = _replay(args, code, settings)
     except UsageError as error:
         print(f"hindcast replay: {error}", file=sys.stderr)
@@ -106,39 +112,70 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _replay(args: argparse.Namespace, code: AgentCode, settings: Settings | None) -> Report:
-    from app.sandbox.runner import Sandbox
-
-    held = None if settings is None else settings.sandbox
-    sandbox = Sandbox(
-        allow_network=args.allow_network,
-        unconfined=args.unconfined or (held is not None and held.unconfined),
-    )
     # The child loads while this process reads the evidence.
-    with sandbox:
-        from app.replay.engine import Options, replay
-        from app.replay.ledger import DEFAULT_BYTES
+    with _sandbox(args, settings) as sandbox:
+        from app.replay.engine import replay
 
         files, seq = _files(args)
-        options = Options(
-            seq=seq if args.seq is None else args.seq,
-            allow_network=args.allow_network,
-            ledger_bytes=DEFAULT_BYTES if args.ledger else 0,
-            tool_answers=tuple(_tool_answers(args)),
-        )
-        return replay(files, _Limited(sandbox, held), code, options=options)
+        options = _options(args, seq)
+        return replay(files, _Limited(sandbox, settings), code, options=options)
+
+
+def _suite(args: argparse.Namespace, code: AgentCode, settings: Settings | None) -> int:
+    folder = Path(args.bundles)
+    if not folder.is_dir():
+        raise UsageError(f"--bundles {folder}: no such folder")
+    with _sandbox(args, settings) as sandbox:
+        from app.commands import suite
+        from app.replay.engine import replay
+
+        runner = _Limited(sandbox, settings)
+
+        def one(bundle: Bundle) -> Report:
+            return replay(bundle.files, runner, code, options=_options(args, bundle.seq))
+
+        junit = None if args.junit is None else Path(args.junit)
+        return suite.run(folder, one, jobs=args.jobs, form=args.format, junit=junit)
+
+
+def _sandbox(args: argparse.Namespace, settings: Settings | None) -> Sandbox:
+    from app.sandbox.runner import Sandbox
+
+    unconfined = args.unconfined or (settings is not None and settings.sandbox.unconfined)
+    return Sandbox(allow_network=args.allow_network, unconfined=unconfined)
+
+
+def _options(args: argparse.Namespace, seq: int | None) -> Options:
+    from app.replay.engine import Options
+    from app.replay.ledger import DEFAULT_BYTES
+
+    return Options(
+        seq=seq if args.seq is None else args.seq,
+        allow_network=args.allow_network,
+        ledger_bytes=DEFAULT_BYTES if args.ledger else 0,
+        tool_answers=tuple(_tool_answers(args)),
+    )
 
 
 class _Limited:
     """The sandbox with the configured limits."""
 
-    def __init__(self, sandbox: Sandbox, held: SandboxSettings | None) -> None:
+    def __init__(self, sandbox: Sandbox, settings: Settings | None) -> None:
         from app.sandbox.model import MIB, Limits
 
         self._sandbox = sandbox
+        held = None if settings is None else settings.sandbox
         self._limits = Limits() if held is None else Limits(wall_s=held.wall_s, memory_bytes=held.memory_mib * MIB)
 
     def run(self, request: RerunRequest) -> Finished:
         return self._sandbox.run(request, self._limits)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
 
 
 def _settings(args: argparse.Namespace) -> Settings | None:
