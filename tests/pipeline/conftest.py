@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from app.pipeline.loop import TurnLoop
 from app.runtime import standin
 
 
@@ -22,3 +23,11 @@ def beam_agents() -> Iterator[None]:
         sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, standin._Finder)]
         for name in [name for name in sys.modules if name.split(".")[0] in (standin.ROOT, "agent")]:
             del sys.modules[name]
+
+
+@pytest.fixture
+def loop() -> Iterator[TurnLoop]:
+    """Where turns run."""
+    made = TurnLoop()
+    yield made
+    made.close()

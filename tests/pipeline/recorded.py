@@ -48,7 +48,7 @@ class PipelineRecording:
 
     @property
     def folder(self) -> Path:
-        return corpus() / self.said["corpus"] / self.name
+        return corpus() / str(self.said["corpus"]) / self.name
 
     @property
     def exempt(self) -> str | None:
