@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 import socket
 import sys
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ def serve(settings: Settings) -> None:
 
     The database must be migrated. Raises `AddressProblem`.
     """
+    # uvicorn has handlers of its own while it runs, and afterwards sends itself what it received.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with open_port(settings.console.host, settings.console.port) as listener:
         config = uvicorn.Config(
             create_app(settings),
@@ -35,7 +38,6 @@ def serve(settings: Settings) -> None:
         )
         print(address(settings, listener.getsockname()[1]), flush=True)
         uvicorn.Server(config).run(sockets=[listener])
-        sys.stdout.flush()
 
 
 def open_port(host: str, port: int) -> socket.socket:

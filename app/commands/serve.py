@@ -18,13 +18,22 @@ def register(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C; prints the address with the start-up token once the port is open."""
     from app.commands.common import ready_settings, start_logging
-    from app.main import AddressProblem, serve
 
     start_logging(args.log_level)
     told = {name: value for name, value in (("host", args.host), ("port", args.port)) if value is not None}
     try:
-        serve(ready_settings(args.config).with_console(**told))
-    except (CommandError, AddressProblem) as error:
-        print(f"hindcast serve: {error}", file=sys.stderr)
-        return 2
+        settings = ready_settings(args.config).with_console(**told)
+    except CommandError as error:
+        return _refuse(error)
+    from app.main import AddressProblem, serve
+
+    try:
+        serve(settings)
+    except AddressProblem as error:
+        return _refuse(error)
     return 0
+
+
+def _refuse(error: Exception) -> int:
+    print(f"hindcast serve: {error}", file=sys.stderr)
+    return 2

@@ -150,6 +150,16 @@ async def end(session: WriteSession, run_id: str, attempt: int, values: dict[str
     return await _change(session, run_id, attempt, ended | values)
 
 
+async def reproduced_verdicts(
+    session: ReadSession, incident_id: str, evidence_ids: Sequence[int]
+) -> Sequence[dict[str, Any]]:
+    """Read the verdicts of an incident's runs over exactly this evidence that reproduced."""
+    query = select(Run.verdict).where(
+        Run.incident_id == incident_id, Run.outcome == "reproduced", Run.evidence_ids == list(evidence_ids)
+    )
+    return [verdict for verdict in await session.scalars(query) if verdict is not None]
+
+
 async def sweep(session: WriteSession, error: str) -> list[str]:
     """Turn runs with an expired lease into lost ones; rows that somebody works on at this moment are left to them."""
     expired = (

@@ -122,6 +122,15 @@ async def claim_run(session: WriteSession, run_id: str, *, worker: str, lease_s:
     return await db.claim(session, run_id, worker, lease_s)
 
 
+async def vindicated_reads(session: ReadSession, run: Run) -> frozenset[str]:
+    """Name the doubtful reads of earlier runs that reproduced on this same evidence, whatever their build.
+
+    A run that reproduced has read the right values; another build that differs after reading them differs for good.
+    """
+    verdicts = await db.reproduced_verdicts(session, run.incident_id, run.evidence_ids)
+    return frozenset(read["read"] for verdict in verdicts for read in verdict.get("reads", ()))
+
+
 async def heartbeat(session: WriteSession, run_id: str, attempt: int, *, lease_s: float) -> bool:
     """Extend the lease of attempt `attempt`; False when the run is not its worker's any more (cancelled, lost)."""
     return await db.extend_lease(session, run_id, attempt, lease_s)

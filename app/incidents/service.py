@@ -46,6 +46,7 @@ from app.incidents.runs import (
     suggest_build,
     sweep_lost,
     time_out_run,
+    vindicated_reads,
 )
 from app.incidents.store import ReadSession, Store, WriteSession
 from app.incidents.timeline import Neighbours, Window, get_row, neighbours, rows_around, rows_of
@@ -60,7 +61,7 @@ __all__ = [
     "get_evidence", "get_incident", "get_row", "get_run", "get_run_by_number", "heartbeat", "import_bundle",
     "import_evidence", "key_text", "latest_runs", "list_incidents", "neighbours", "request_replay",
     "requeue_forgotten", "retry_run", "rows_around", "rows_of", "runs_of", "suggest_build", "sweep_lost",
-    "time_out_run",
+    "time_out_run", "vindicated_reads",
 ]  # fmt: skip
 
 T = TypeVar("T")

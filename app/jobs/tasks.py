@@ -21,7 +21,7 @@ from app import __version__
 from app.incidents import service
 from app.incidents.changes import Changes
 from app.incidents.service import Run, Store
-from app.jobs.replayer import BuildProblem, Replayer
+from app.jobs.replayer import BuildProblem, Case, Replayer
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -90,10 +90,11 @@ class ReplayTask:
         async with self.store.read() as session:
             incident = await service.get_incident(session, run.incident_id)
             files = await service.evidence_files(session, incident, run.evidence_ids)
+            case = Case(files, incident.wanted_seq, await service.vindicated_reads(session, run))
 
         def work() -> tuple[service.Report, str]:
             digest = self.replayer.digest_of(run.build)
-            return self.replayer.replay(run.build, files, incident.wanted_seq, stop), digest
+            return self.replayer.replay(run.build, case, stop), digest
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 

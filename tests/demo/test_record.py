@@ -9,7 +9,7 @@ import pytest
 
 from app.demo.story import evidence
 from app.demo.world import example
-from app.jobs.replayer import SandboxedReplayer
+from app.jobs.replayer import Case, SandboxedReplayer
 from app.settings import load
 
 RECORD = """
@@ -35,7 +35,7 @@ def test_the_builds_tell_the_story(build: str, outcome: str) -> None:
     settings = load(example() / "hindcast.toml", {})
     replayer = SandboxedReplayer(settings.builds)
     try:
-        report = replayer.replay(build, evidence(), None, threading.Event())
+        report = replayer.replay(build, Case(evidence()), threading.Event())
     finally:
         replayer.close()
     assert report.verdict.outcome == outcome

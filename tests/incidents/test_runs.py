@@ -8,7 +8,8 @@ import pytest
 from app.incidents import service
 from app.incidents.columns import dumps
 from app.incidents.models import RunState
-from app.incidents.service import Incident, Run, Store
+from app.incidents.service import Incident, Report, Run, Store
+from app.replay.verdict import Outcome, Verdict
 from tests.incidents.evidence import recording, report
 
 KNOWN = ("v1", "v2")
@@ -194,6 +195,27 @@ async def test_a_run_that_the_queue_forgot_is_queued_again(store: Store, inciden
         assert await service.requeue_forgotten(session, older_s=60) == []
         assert await service.requeue_forgotten(session, older_s=0) == [lost.id]
     assert sorted(await jobs(store)) == sorted([kept.id, lost.id])
+
+
+async def test_a_reproduced_run_vouches_for_what_it_read(store: Store, incident: Incident) -> None:
+    doubtful = {"read": "get 'score'", "why": "overwritten later", "vindicated": False}
+
+    async def run_with(outcome: Outcome, *reads: dict[str, object]) -> Run:
+        run = await request(store, incident)
+        await claim(store, run)
+        async with store.write() as session:
+            await service.finish_run(session, run.id, 1, Report(Verdict(outcome, "made up", reads=reads)))
+        return run
+
+    await run_with(Outcome.DIVERGED, {**doubtful, "read": "keys"})  # a run that differs vouches for nothing
+    await run_with(Outcome.REPRODUCED, doubtful)
+    async with store.write() as session:
+        other = await service.import_evidence(session, recording("a01_fraud_completed"), who="ada")
+        elsewhere = await service.request_replay(session, other, "v1", who="ada", known=KNOWN)
+    here = await request(store, incident)
+    async with store.read() as session:
+        assert await service.vindicated_reads(session, here) == {"get 'score'"}
+        assert await service.vindicated_reads(session, elsewhere) == frozenset()
 
 
 def test_every_state_says_whether_it_is_an_end() -> None:

@@ -2,15 +2,15 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
 
 from app.incidents import service
-from app.incidents.service import EvidenceFile, Incident, Report, Run, Store
-from app.jobs.replayer import Replayer
+from app.incidents.service import Incident, Report, Run, Store
+from app.jobs.replayer import Case, Replayer
 from app.jobs.worker import Worker
 from tests.fixtures.postgres import Database
 from tests.incidents.evidence import recording, report
@@ -23,13 +23,13 @@ class ScriptedReplayer:
     """Does what the test says instead of replaying, in the worker's threads like the real one."""
 
     behaviour: Callable[[threading.Event], Report] = lambda stop: report(3)
-    seen: list[tuple[str, list[EvidenceFile], int | None]] = field(default_factory=list)
+    seen: list[tuple[str, Case]] = field(default_factory=list)
 
     def digest_of(self, build: str) -> str:
         return "sha256:" + "0" * 64
 
-    def replay(self, build: str, files: Sequence[EvidenceFile], seq: int | None, stop: threading.Event) -> Report:
-        self.seen.append((build, list(files), seq))
+    def replay(self, build: str, case: Case, stop: threading.Event) -> Report:
+        self.seen.append((build, case))
         return self.behaviour(stop)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from app.incidents import service
 from app.incidents.service import Store
-from app.jobs.replayer import BuildProblem, Confinement, SandboxedReplayer
+from app.jobs.replayer import BuildProblem, Case, Confinement, SandboxedReplayer
 from app.settings import Build
 from tests.golden import corpus
 from tests.incidents.evidence import recording
@@ -50,7 +50,7 @@ def test_a_golden_run_reproduces_in_the_sandbox(here: Here) -> None:
     replayer = here.replayer(golden_build("v1", here.folder))
     replayer.warm()
     for _ in range(2):  # the second one from the same warm process
-        report = replayer.replay("v1", recording("a01_fraud_completed"), None, NEVER)
+        report = replayer.replay("v1", Case(recording("a01_fraud_completed")), NEVER)
         assert report.verdict.outcome == "reproduced"
         assert report.rows
 
@@ -71,22 +71,22 @@ def test_a_changed_file_changes_the_digest_and_a_wrong_digest_is_refused(here: H
 def test_a_changed_file_is_seen_by_the_next_replay(here: Here) -> None:
     replayer = here.replayer(golden_build("v1", here.folder))
     files = recording("a01_fraud_completed")
-    assert replayer.replay("v1", files, None, NEVER).verdict.outcome == "reproduced"
+    assert replayer.replay("v1", Case(files), NEVER).verdict.outcome == "reproduced"
     source = (here.folder / "agent.py").read_text()
     assert "hold_txn" in source
     (here.folder / "agent.py").write_text(source.replace("hold_txn", "free_txn"))
-    assert replayer.replay("v1", files, None, NEVER).verdict.outcome == "diverged"
+    assert replayer.replay("v1", Case(files), NEVER).verdict.outcome == "diverged"
 
 
 def test_a_build_that_is_not_configured_is_named(here: Here) -> None:
     with pytest.raises(BuildProblem, match="names no build 'v9'; add it there"):
-        here.replayer().replay("v9", recording("a01_fraud_completed"), None, NEVER)
+        here.replayer().replay("v9", Case(recording("a01_fraud_completed")), NEVER)
 
 
 def test_a_folder_that_must_not_be_opened_is_named(here: Here) -> None:
     replayer = here.replayer(golden_build("v1", Path("/etc")))
     with pytest.raises(BuildProblem, match=r"build 'v1' cannot be run: agent path '/etc'"):
-        replayer.replay("v1", recording("a01_fraud_completed"), None, NEVER)
+        replayer.replay("v1", Case(recording("a01_fraud_completed")), NEVER)
 
 
 async def test_from_the_queue_to_the_verdict(
@@ -118,5 +118,5 @@ async def test_from_the_queue_to_the_verdict(
 def test_evidence_is_untouched_by_a_replay(here: Here) -> None:  # complaint 15
     files = recording("a01_fraud_completed")
     before = [file.data for file in files]
-    here.replayer(golden_build("v1", here.folder)).replay("v1", files, None, NEVER)
+    here.replayer(golden_build("v1", here.folder)).replay("v1", Case(files), NEVER)
     assert [file.data for file in files] == before == [file.data for file in recording("a01_fraud_completed")]

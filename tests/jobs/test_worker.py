@@ -15,6 +15,7 @@ import pytest
 from app.incidents import service
 from app.incidents.changes import Changes
 from app.incidents.service import Report, Store
+from app.jobs.replayer import Case
 from tests.fixtures.postgres import Database
 from tests.incidents.evidence import recording, report
 from tests.jobs.conftest import ScriptedReplayer
@@ -28,7 +29,7 @@ async def test_a_run_is_taken_and_its_verdict_recorded(
         run = await until(await request_run("v2"), "done")
     assert (run.outcome, run.first_divergence, run.attempt, run.worker) == ("diverged", 7, 1, "w1")
     assert run.build_digest == "sha256:" + "0" * 64
-    assert replayer.seen == [("v2", recording("a01_fraud_completed"), None)]
+    assert replayer.seen == [("v2", Case(recording("a01_fraud_completed")))]
     async with store.read() as session:
         assert (await service.rows_of(session, run)).total == 250
 
