@@ -248,11 +248,13 @@ def _passwords(places: Places) -> dict[str, str]:
         known: dict[str, str] = json.loads(places.passwords.read_text())
         return known
     except FileNotFoundError:
-        if places.prepared.exists():
+        if places.prepared.exists() and places.data.parent == places.keep:
             raise PostgresError(
                 f"{places.passwords} is gone, and the database in {places.data} opens with nothing else; move"
                 f" {places.data.parent} away to start with an empty one"
             ) from None
+        # Where the data lies elsewhere, the person removed the state folder to begin anew.
+        places.prepared.unlink(missing_ok=True)
         made = {role: secrets.token_urlsafe(24) for role in (SUPERUSER, OWNER, APPLICATION)}
         _write_private(places.passwords, json.dumps(made))
         return made

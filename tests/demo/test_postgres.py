@@ -274,6 +274,9 @@ def test_below_a_closed_folder_the_server_gets_a_place_of_its_own(home: Path) ->
             assert str(public) in urls.app.replace("%2F", "/")
             assert json.loads((closed / "state" / "postgres" / "urls.json").read_text())["app"] == urls.app
             assert stat.filemode(public.stat().st_mode) == "drwx--x--x"
+        shutil.rmtree(closed / "state")  # which is how the demo says to begin anew
+        with EmbeddedPostgres(closed / "state", durable=False) as urls, psycopg.connect(urls.app):
+            pass
     finally:
         shutil.rmtree(public, ignore_errors=True)
 
