@@ -188,6 +188,8 @@ def headline_of(row: Row) -> str:
             detail = event.payload.get("detail") or event.payload.get("output")
             more = f": {_short(detail)}" if detail else "."
             return f"First divergence at {name}: only in the re-run{more}"
+    if row.recorded is not None and row.replayed is not None and row.recorded.title != row.replayed.title:
+        return f"First divergence at event {row.ordinal}: recorded {row.recorded.title}, replayed {row.replayed.title}."
     field = next(field for field in row.fields if field.state == "changed")
     return (
         f"First divergence at {name}, {field.name.removeprefix('attributes.')}: recorded"

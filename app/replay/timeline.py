@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -9,12 +11,13 @@ from typing import Final
 from app.replay import compare
 from app.replay.attempts import ATTRIBUTE_INTENT_ID, Attempt
 from app.replay.events import Event
+from app.replay.ledger import memory_value
 from app.replay.mapping import content, ordered
 from app.replay.originals import Originals
 from app.replay.plan import Plan
 from app.replay.rerun_pb2 import RerunResult
 from app.replay.verdict import FieldPair, FieldState, Row, RowState
-from app.wire.records import Continuation, EventType, MemoryBlob, TraceEvent
+from app.wire.records import Continuation, EventType, MemoryBlob, TraceEvent, serialize
 
 EXTRA_TYPES: Final = {
     compare.OUTPUTS: "OUTPUT",
@@ -124,13 +127,34 @@ def _memory(plan: Plan, result: RerunResult, comparison: Comparison) -> None:
     original = plan.originals.memory
     if original is None or not committed(result):
         return
-    if plan.state.fit.exact:
-        recorded, replayed = _memory_view(original), _memory_view(result.memory)
-    else:
-        recorded = _values(original, result.overwritten)
-        replayed = _values(result.memory, result.overwritten)
-    if recorded != replayed:
-        _extra(comparison, compare.MEMORY, recorded, replayed)
+    recorded, replayed = original, result.memory
+    if not plan.state.fit.exact:
+        recorded, replayed = _only(recorded, result.overwritten), _only(replayed, result.overwritten)
+    left, right = _content(recorded), _content(replayed)
+    if left != right:
+        view = _memory_view if plan.state.fit.exact else _values
+        one, other = view(recorded), view(replayed)
+        if one == other:  # told apart by their bytes alone
+            one["sha256"], other["sha256"] = hashlib.sha256(left).hexdigest(), hashlib.sha256(right).hexdigest()
+        _extra(comparison, compare.MEMORY, one, other)
+
+
+def _only(blob: MemoryBlob, keys: Iterable[str]) -> MemoryBlob:
+    """The entries of some keys, in the order of the keys and without their stamps: what a run itself set."""
+    held = {entry.key: entry.value for entry in blob.entries}
+    chosen = MemoryBlob()
+    for key in keys:
+        if key in held:
+            chosen.entries.add(key=key, value=held[key])
+    return chosen
+
+
+def _content(blob: MemoryBlob) -> bytes:
+    """Everything but the version stamp."""
+    copy = MemoryBlob()
+    copy.CopyFrom(blob)
+    copy.ClearField("state_schema_version")
+    return serialize(copy)
 
 
 def committed(result: RerunResult) -> bool:
@@ -139,16 +163,23 @@ def committed(result: RerunResult) -> bool:
 
 def _memory_view(blob: MemoryBlob) -> dict[str, str]:
     """Everything of a memory image but its version stamp, in words that can be compared."""
-    view = {f"memory.{entry.key}": shown(entry.value) for entry in blob.entries}
+    view = _values(blob)
     view["order, least recently used first"] = ", ".join(entry.key for entry in blob.entries)
     view |= {f"last access of {entry.key}": str(entry.last_access_ms) for entry in blob.entries}
     view["total_value_bytes"] = str(blob.total_value_bytes)
     return view
 
 
-def _values(blob: MemoryBlob, keys: Iterable[str]) -> dict[str, str]:
-    held = {entry.key: entry.value for entry in blob.entries}
-    return {f"memory.{key}": shown(held[key]) if key in held else "(absent)" for key in keys}
+def _values(blob: MemoryBlob) -> dict[str, str]:
+    return {f"memory.{entry.key}": _entry(entry.value) for entry in blob.entries}
+
+
+def _entry(encoded: bytes) -> str:
+    """A memory value for a person: a scalar as text, a ring as a list."""
+    value = memory_value(encoded)
+    if encoded[:1] not in (b"\x00", b"\x01"):
+        return shown(encoded)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _continuation(originals: Originals, result: RerunResult, comparison: Comparison) -> None:
