@@ -1,4 +1,4 @@
-"""Every golden recording, good or bad, can be looked at: it is refused by name, or its attempt is the one that the envelope names."""
+"""Every golden recording can be looked at: it is refused by name, or its attempt is the one that the envelope names."""
 
 import itertools
 import json
