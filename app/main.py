@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import signal
 import socket
-import sys
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -25,8 +24,6 @@ def serve(settings: Settings) -> None:
 
     The database must be migrated. Raises `AddressProblem`.
     """
-    # uvicorn has handlers of its own while it runs, and afterwards sends itself what it received.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with open_port(settings.console.host, settings.console.port) as listener:
         config = uvicorn.Config(
             create_app(settings),
@@ -36,8 +33,15 @@ def serve(settings: Settings) -> None:
             # Event streams never end by themselves, and a page finds its run again after a restart.
             timeout_graceful_shutdown=2,
         )
+        server = uvicorn.Server(config)
+
+        def stop(*_: object) -> None:
+            server.should_exit = True
+
+        # Before uvicorn's own handlers are there, and after: it sends itself once more what it received.
+        signal.signal(signal.SIGTERM, stop)
         print(address(settings, listener.getsockname()[1]), flush=True)
-        uvicorn.Server(config).run(sockets=[listener])
+        server.run(sockets=[listener])
 
 
 def open_port(host: str, port: int) -> socket.socket:
