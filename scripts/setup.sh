@@ -55,6 +55,8 @@ export VIRTUAL_ENV="$PWD/$VENV"
 venv_works || make_venv
 bootstrap_uv
 say "installing packages from requirements.lock"
-"$VENV/bin/uv" pip sync --quiet --require-hashes requirements.lock
+"$VENV/bin/uv" pip sync --quiet --require-hashes --compile-bytecode requirements.lock
 HINDCAST_SKIP_ASSETS=1 "$VENV/bin/uv" pip install --quiet --no-deps --no-build-isolation --editable .
+# Every replay starts a process: where PYTHONDONTWRITEBYTECODE is set it would compile our code each time.
+"$VENV/bin/python" -m compileall -q app
 touch "$VENV/.ready"
