@@ -25,6 +25,8 @@ from app.sandbox.supervise import Outcome, Supervisor
 from app.sandbox.zygote import Zygote, ZygoteGoneError
 
 ENTRY: Final = "app.replay.rerun:run"
+# Costs a process a tenth of a second once and saves every run as much, if its agent has tools.
+WARM: Final = ("app.sandbox.warm:agents",)
 # A run that ignores the warning is killed, and the two clocks that count a second of its time differ a little.
 _CPU_ACCOUNTED_MS: Final = 800
 DEFAULT_LIMITS: Final = Limits()
@@ -35,7 +37,8 @@ class Sandbox:
 
     `run` may be called from several threads at once; each call is a process of its own. A pre-loaded process that
     dies is replaced by the next run. `denied` are files that no run may read even where they lie inside an agent's
-    folder. `namespaces=False` keeps to the baseline tier. `unconfined` runs the code even where the baseline cannot
+    folder. `preload` are modules to import before any run, or functions to call (`module:function`).
+    `namespaces=False` keeps to the baseline tier. `unconfined` runs the code even where the baseline cannot
     be reached, and is only ever the operator's explicit word (setting `sandbox.unconfined`).
     """
 
@@ -44,7 +47,7 @@ class Sandbox:
         *,
         interpreter: Path | None = None,
         entry: str = ENTRY,
-        preload: Iterable[str] = (),
+        preload: Iterable[str] = WARM,
         import_path: Iterable[str] | None = None,
         denied: Iterable[str] = (),
         allow_network: bool = False,
@@ -75,6 +78,12 @@ class Sandbox:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """The process that the host started, for whoever watches over it; None while there is none."""
+        living = self._zygote
+        return None if living is None else living.pid
 
     def start(self) -> None:
         """Begin to load, and return at once; `run` does so itself where this was not called."""
