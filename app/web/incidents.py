@@ -45,16 +45,16 @@ async def incidents_alias() -> Response:
 async def incident(request: Request, incident: ReadIncident) -> Response:
     """One incident: evidence, runs, and what a replay can show."""
     async with store_of(request).read() as session:
-        evidence = await service.evidence_of(session, incident)
+        evidence = [EvidenceLine.of(file) for file in await service.evidence_of(session, incident)]
         runs = await service.runs_of(session, incident)
     return pages_of(request).page(
         "incident.html",
         request,
         incident=incident,
-        evidence=[EvidenceLine.of(file) for file in evidence],
+        evidence=evidence,
         runs=[RunLine.of(run) for run in runs],
         choices=choices(settings_of(request).builds, incident),
-        cards=cards(incident, {file.role for file in evidence}),
+        cards=cards(incident, evidence),
         about=about(incident),
         attempt=attempt_pairs(incident),
         live=any(not run.run_state.finished for run in runs),

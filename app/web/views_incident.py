@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,47 +108,45 @@ class Card:
     text: str
 
 
-def cards(incident: Incident, roles: Collection[str]) -> list[Card]:
+def cards(incident: Incident, evidence: Sequence[EvidenceLine]) -> list[Card]:
     """What this evidence allows, what would make more comparable, and what a replay never does."""
-    return [_exactness(incident), _missing(roles), _promise()]
+    return [_exactness(incident), _missing(incident, [file.role for file in evidence]), _promise()]
 
 
 def _exactness(incident: Incident) -> Card:
-    match incident.recorded_status:
-        case None:
-            text = (
-                "Nothing was recorded for this attempt, so there is nothing to compare with: a replay shows what the"
-                " code would do."
-            )
-            return Card("A what-if run" if incident.kind else "Not known yet", text)
-        case "failed" | "error":
-            text = (
-                "A failed attempt committed nothing, so the snapshot's state is exact; its own model responses were"
-                " discarded with it. It replays up to the first call that no snapshot answers."
-            )
-            return Card("A failed attempt", text)
-        case status:
-            text = (
-                "Exact, unless its requests read memory that it overwrote itself. Then the run says irreproducible,"
-                " never a wrong answer."
-            )
-            return Card(f"A {status} attempt", text)
+    status = incident.recorded_status
+    if status is None:
+        text = (
+            "Nothing was recorded for this attempt, so there is nothing to compare with: a replay shows what the code"
+            " would do."
+        )
+        return Card("A what-if run" if incident.kind else "Not known yet", text)
+    if status == "failed":
+        text = (
+            "A failed attempt committed nothing, so the snapshot's state is exact; its own model responses were"
+            " discarded with it. It replays up to the first call that no snapshot answers."
+        )
+        return Card("A failed attempt", text)
+    text = (
+        "Exact where a snapshot from just before it is here. From a later one it is exact too, unless its requests read"
+        " memory that it overwrote itself; then the run says irreproducible, never a wrong answer."
+    )
+    return Card(f"A {status} attempt", text)
 
 
-_GAINS = {
-    "intents": "the arguments of intents",
-    "outputs": "outputs",
-    "errors": "error details",
-    "snapshots": "memory afterwards",
-}
-
-
-def _missing(roles: Collection[str]) -> Card:
-    missing = {role: gain for role, gain in _GAINS.items() if role not in roles}
-    if not missing:
-        return Card("Everything can be compared", "Status, events, intents with arguments, outputs, errors, memory.")
-    listed = "; ".join(f"{gain} (add the {role} stream)" for role, gain in missing.items())
-    return Card("Would make more comparable", f"Without their stream these are not compared: {listed}.")
+def _missing(incident: Incident, roles: Sequence[str]) -> Card:
+    gains = []
+    if "intents" not in roles:
+        gains.append("the intents stream: arguments of intents that no snapshot holds pending")
+    if "outputs" not in roles:
+        gains.append("the outputs stream: outputs")
+    if "errors" not in roles and incident.recorded_status == "failed":
+        gains.append("the errors stream: the detail of the error")
+    if roles.count("snapshot") < 2 and "snapshots" not in roles:
+        gains.append("a snapshot from before and one from after: memory")
+    if not gains:
+        return Card("More would change nothing", "Every stream that a comparison can use is here.")
+    return Card("Would make more comparable", f"{'; '.join(gains)}.".capitalize())
 
 
 def _promise() -> Card:

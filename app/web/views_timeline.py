@@ -70,6 +70,10 @@ class Field:
     def short(self) -> str:
         return self.name.rsplit(".", 1)[-1]
 
+    @property
+    def prefix(self) -> str:
+        return self.name[: len(self.name) - len(self.short)]
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
