@@ -47,6 +47,10 @@ fmt: setup ## Format the code and mend what the linter can mend
 bench: setup ## Measure what benchmarks/README.md reports
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+.PHONY: kafka
+kafka: setup ## Start a real Apache Kafka on the loopback address, for tests (ARGS="--port 0")
+	@exec $(BIN)/python -m scripts.kafka $(ARGS)
+
 .PHONY: lock
 lock: ## Resolve pyproject.toml into requirements.lock (ARGS=--upgrade moves every pin)
 	@[ -x $(BIN)/uv ] || bash scripts/setup.sh

@@ -14,8 +14,8 @@ settings.register_profile(
 settings.register_profile("local", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
-# A database per test, for whoever asks for one.
-pytest_plugins = ["tests.fixtures.postgres"]
+# A database and a broker, for whoever asks for them.
+pytest_plugins = ["tests.fixtures.postgres", "tests.fixtures.kafka"]
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
