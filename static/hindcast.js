@@ -189,8 +189,9 @@
     if (lost.length) say(`Drop ${lost.join(", ")} on the row it belongs to: the name does not tell`);
   }
   function checkSizes(input) {
-    const limit = Number(form.dataset.maxFile);
-    const box = $("[data-too-large]", input.closest("[data-role]"));
+    const row = input.closest("[data-role]");
+    const limit = Number(row.dataset.limit);
+    const box = $("[data-too-large]", row);
     const large = [...input.files].filter((file) => file.size > limit);
     box.hidden = !large.length;
     box.textContent = large.map((file) => `${file.name} is ${(file.size / 1048576).toFixed(1)} MiB; at most ${limit / 1048576} MiB are taken. `).join("");

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
 
+BUNDLE: Final = "bundle"  # the part that holds a whole import
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How much of an upload is kept (per file, in all) and how much is read at most, in bytes."""
@@ -34,6 +37,10 @@ class Limits:
     request: int = 1024 * MIB
     text: int = 256 * 1024
     parts: int = 500
+
+    def of(self, part: str) -> int:
+        """The limit of one part: a bundle holds all files of an import, and a little of its own."""
+        return self.kept + MIB if part == BUNDLE else self.file
 
 
 DEFAULT_LIMITS: Final = Limits()
@@ -221,7 +228,8 @@ class _Reader:
         if upload.too_large:
             return
         self._kept += len(chunk)
-        if upload.size > self._limits.file or self._kept > self._limits.kept:
+        together = self._limits.of(BUNDLE) if upload.part == BUNDLE else self._limits.kept
+        if upload.size > self._limits.of(upload.part) or self._kept > together:
             self._kept -= upload.size
             upload.too_large = True
             upload.close()

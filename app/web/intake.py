@@ -13,11 +13,10 @@ from app.incidents import service
 from app.incidents.intake import check
 from app.incidents.service import EvidenceFile, Incident, Role
 from app.web.formats import size
-from app.web.forms import Form, Limits, Upload, read_form
+from app.web.forms import BUNDLE, Form, Limits, Upload, read_form
 from app.web.loading import principal_of, store_of
 from app.web.problems import FileTrouble, Problem, Refused, file_trouble
 
-BUNDLE: Final = "bundle"
 MAX_SEQ: Final = 2**63 - 1
 _TEXT_FIELDS: Final = frozenset({"anyway", "csrf", "draft", "keep", "seq", "title"})
 
@@ -86,6 +85,11 @@ async def import_form(request: Request) -> Incident:
         form.close()
 
 
+def _bundle_limits(request: Request) -> service.Limits:
+    limits: Limits = request.app.state.limits
+    return service.Limits(entry=limits.file, total=limits.kept)
+
+
 async def _check(uploads: Sequence[Upload]) -> list[FileTrouble]:
     """What else is wrong, so that one answer names everything."""
     files = [await evidence_file(upload) for upload in uploads]
@@ -99,7 +103,9 @@ async def _store(request: Request, form: Form, sorted_: Sorted, seq: int | None)
         upload = sorted_.bundles[0]
         data = await asyncio.to_thread(upload.read)
         async with store_of(request).write() as session:
-            return await service.import_bundle(session, data, name=upload.name or BUNDLE, who=who, title=title)
+            return await service.import_bundle(
+                session, data, name=upload.name or BUNDLE, who=who, title=title, limits=_bundle_limits(request)
+            )
     files = [await evidence_file(upload) for upload in sorted_.files]
     async with store_of(request).write() as session:
         return await service.import_evidence(session, files, who=who, title=title, seq=seq)

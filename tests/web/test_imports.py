@@ -6,9 +6,11 @@ import re
 
 import psycopg
 import pytest
+from fastapi import FastAPI
 
 from app.incidents import service
 from app.incidents.service import Store
+from app.web.forms import Limits
 from tests.fixtures.postgres import Database
 from tests.golden.scenarios import has_valid_command, names, scenario
 from tests.web.conftest import Browser, raw, upload
@@ -30,7 +32,7 @@ async def sent(person: Browser, files: Parts, **data: object) -> Page | str:
 
 def row(page: Page, role: str) -> str:
     """The form's row of one role, as text."""
-    found = re.search(rf'data-role="{role}">(.*?)<input type="file"', page.html, re.DOTALL)
+    found = re.search(rf'data-role="{role}"[^>]*>(.*?)<input type="file"', page.html, re.DOTALL)
     assert found
     return " ".join(re.sub(r"<[^>]+>", " ", found[1]).split()).replace(" :", ":")
 
@@ -179,6 +181,19 @@ async def test_a_bundle_imports_alone(person: Browser, store: Store) -> None:
     assert isinstance(broken, Page)
     assert "b.zip" in row(broken, "bundle")
     assert await stored(store) == 2
+
+
+async def test_what_is_downloaded_is_never_too_large_to_come_back(person: Browser, app: FastAPI) -> None:
+    path = await sent(person, upload(D01))
+    bundle = (await person.get(f"{path}/bundle.zip")).content
+    largest = max(len(data) for _, (_, data) in upload(D01))
+    app.state.limits = Limits(file=largest, kept=sum(len(data) for _, (_, data) in upload(D01)))
+    assert len(bundle) > largest
+    assert isinstance(await sent(person, [("bundle", ("b.zip", bundle))]), str)
+    app.state.limits = Limits(file=largest - 1, kept=10_000)
+    page = await sent(person, [("bundle", ("b.zip", bundle))])
+    assert isinstance(page, Page)
+    assert "b.zip" in row(page, "bundle")
 
 
 async def test_streams_open_the_rows_that_are_folded_away(person: Browser) -> None:
