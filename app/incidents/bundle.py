@@ -29,6 +29,7 @@ FOLDER: Final = "evidence/"
 
 _ROLES: Final = {role: index for index, role in enumerate(Role)}
 _SINGLE: Final = (Role.SNAPSHOT, Role.EVENT)
+_ORDERED: Final = (Role.EVENT, Role.EVENTS)
 _TIME: Final = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
 _MIB: Final = 1024 * 1024
 _WHOLE: Final = "a whole bundle.zip as Hindcast writes it"
@@ -87,8 +88,12 @@ class _Manifest(BaseModel):
 
 
 def write(bundle: Bundle) -> bytes:
-    """Pack a bundle. The order of its files does not matter, and no clock enters: equal evidence, equal bytes."""
-    pairs = sorted(zip(bundle.files, bundle.sources, strict=True), key=_position)
+    """Pack a bundle. No clock enters, nor the order of its files: equal evidence, equal bytes.
+
+    Only envelopes keep their order, for those of a batch are evidence in the order in which they arrived.
+    """
+    handed = enumerate(zip(bundle.files, bundle.sources, strict=True))
+    pairs = [pair for _, pair in sorted(handed, key=_position)]
     entries = [_entry(index, file, source) for index, (file, source) in enumerate(pairs, start=1)]
     manifest = {
         "format": FORMAT,
@@ -106,9 +111,10 @@ def write(bundle: Bundle) -> bytes:
     return target.getvalue()
 
 
-def _position(pair: tuple[EvidenceFile, Mapping[str, Any]]) -> tuple[int, str, str, str]:
-    file, source = pair
-    return _ROLES[file.role], file.sha256, file.name, json.dumps(source, sort_keys=True)
+def _position(item: tuple[int, tuple[EvidenceFile, Mapping[str, Any]]]) -> tuple[int, int, str, str, str]:
+    index, (file, source) = item
+    arrival = index if file.role in _ORDERED else 0
+    return _ROLES[file.role], arrival, file.sha256, file.name, json.dumps(source, sort_keys=True)
 
 
 def _entry(index: int, file: EvidenceFile, source: Mapping[str, Any]) -> dict[str, Any]:

@@ -319,3 +319,10 @@ def test_the_specification_names_what_the_code_does() -> None:
     manifest = json.loads(unpack(SMALL)["manifest.json"])
     for key in (*manifest, *manifest["files"][0]):
         assert f"`{key}`" in text
+
+
+def test_the_envelopes_of_a_batch_keep_the_order_of_their_arrival() -> None:
+    envelopes = [EvidenceFile(Role.EVENT, f"{name}.pb", name.encode()) for name in ("c", "a", "b")]
+    other = EvidenceFile(Role.TRACES, "traces.pb", b"t")
+    found = bundle.read(bundle.write(of([*envelopes, other])))
+    assert [file.name for file in found.files if file.role is Role.EVENT] == ["c.pb", "a.pb", "b.pb"]
