@@ -6,7 +6,7 @@ import importlib
 import sys
 from typing import Final
 
-PARTS: Final = ("replays",)
+PARTS: Final = ("replays", "sandbox")
 
 
 def main(chosen: list[str]) -> int:

@@ -28,11 +28,12 @@ from app.sandbox.protocol import (
     CONTROL_DESCRIPTOR,
     FRAME,
     FRAME_ENDINGS,
-    MAX_MESSAGE,
+    RUN,
     Ending,
     Order,
     Start,
     report,
+    split_order,
 )
 
 _DESCRIPTORS_PER_RUN: Final = 4
@@ -135,10 +136,9 @@ class _Zygote:
                     return
 
     def _take_order(self) -> bool:
-        message, descriptors, _, _ = socket.recv_fds(self._control, MAX_MESSAGE, _DESCRIPTORS_PER_RUN)
-        if not message:
+        message, descriptors, _, _ = socket.recv_fds(self._control, len(RUN), _DESCRIPTORS_PER_RUN)
+        if message != RUN:
             return False
-        order = Order.decode(message)
         request, result, prints, reporting = descriptors
         try:
             pid = os.fork()
@@ -147,7 +147,7 @@ class _Zygote:
             os.close(reporting)
         else:
             if pid == 0:
-                self._run_forked(order, request, result, prints, reporting)
+                self._run_forked(request, result, prints, reporting)
             watch = os.pidfd_open(pid)
             self._running[watch] = _Running(pid, watch, reporting)
             self._poller.register(watch, select.POLLIN)
@@ -166,12 +166,14 @@ class _Zygote:
             os.write(run.report, report(ended=os.waitstatus_to_exitcode(status), cpu_ms=cpu_ms))
         os.close(run.report)
 
-    def _run_forked(self, order: Order, request: int, result: int, prints: int, reporting: int) -> NoReturn:
+    def _run_forked(self, request: int, result: int, prints: int, reporting: int) -> NoReturn:
         try:
             os.close(self._own_life)
             os.dup2(prints, _STDOUT)
             os.dup2(prints, _STDERR)
-            _Run(self._place, order, self._entry).go(request, result, reporting)
+            order, data = split_order(_read_all(request))
+            os.close(request)
+            _Run(self._place, order, self._entry).go(data, result, reporting)
         except BaseException:  # noqa: BLE001
             with suppress(OSError):
                 os.write(reporting, report(failed=traceback.format_exc(limit=-3)))
@@ -187,18 +189,16 @@ class _Run:
         self._order = order
         self._entry = entry
 
-    def go(self, request: int, result: int, reporting: int) -> NoReturn:
+    def go(self, data: bytes, result: int, reporting: int) -> NoReturn:
         """Shut this process in, run, write the result and end."""
         try:
-            confined = confine(self._place, self._order, {request, result, reporting})
+            confined = confine(self._place, self._order, {result, reporting})
         except (ConfinementUnavailableError, OSError) as error:
             os.write(reporting, report(refused=str(error)))
             os._exit(0)
         network = self._place.start.allow_network
         watch = Watch(scratch=confined.scratch, readable=confined.readable, allow_network=network)
         watch.install()
-        data = _read_all(request)
-        os.close(request)
         os.write(reporting, report(confined=confined.report))
         os.close(reporting)
         tempfile.tempdir = confined.scratch

@@ -68,17 +68,17 @@ class Place:
         self.ids = ids
         self.parent_alive = parent_alive
         self.readable: list[str] = []
-        self.rules: list[landlock.Rule] = []
+        self.places: list[landlock.Place] = []
         self.mapped_bytes = 0
         self.filter: seccomp.Template | None = None
 
     def prepare(self) -> None:
         """Do once what is the same for all runs; the descriptors name files, whatever a run's tree looks like."""
         self.readable = interpreter.readable(self.start.app_root, network=self.start.allow_network)
-        self.rules = [landlock.rule(path, landlock.READ) for path in self.readable]
+        self.places = [landlock.place(path, landlock.READ) for path in self.readable]
         for device in interpreter.DEVICES:
             with suppress(OSError):
-                self.rules.append(landlock.rule(device, landlock.DEVICE))
+                self.places.append(landlock.place(device, landlock.DEVICE))
         if self.ids is not None:
             self.ids = identity.usable(self.ids, self.readable)
         linux.drop_capability_bounds()
@@ -128,13 +128,10 @@ def confine(place: Place, order: Order, keep: set[int]) -> Confined:
     """
     measures = _Measures(unconfined=place.start.unconfined)
     _enter_tree(place, order, measures)
-    rules = [
-        *place.rules,
-        *(landlock.rule(path, landlock.READ if whole else landlock.LIST) for path, whole in order.readable),
-    ]
+    allowed = _allow_list(place, order)
     who = identity.choose(place.ids, order.slot, [real for _, real in order.places])
     scratch = _open_scratch(place, order, who)
-    rules.append(landlock.rule(scratch, landlock.WRITE))
+    allowed.add_path(scratch, landlock.WRITE)
     measures.need("resource-limits", lambda: _limit(order, exclusive=not who.shared))
     identity.become(who.uid, who.gid)
     identity.require_readable(real for _, real in order.places)
@@ -142,7 +139,7 @@ def confine(place: Place, order: Order, keep: set[int]) -> Confined:
     measures.note("no-capabilities")
     measures.need("no-new-privileges", lambda: linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1, "no_new_privs"))
     _die_with(place.parent_alive)
-    measures.need("landlock", lambda: landlock.restrict(rules, allow_network=place.start.allow_network))
+    measures.need("landlock", allowed.enforce)
     _close_all_but(keep)
     measures.note("own-descriptors")
     measures.note("empty-environment")
@@ -186,6 +183,16 @@ def _enter_tree(place: Place, order: Order, measures: _Measures) -> None:
     measures.missing += place.apart.missing
     if place.start.allow_network:
         measures.note("network-namespace", "the operator allowed the network")
+
+
+def _allow_list(place: Place, order: Order) -> landlock.AllowList:
+    """Everything that the run may read; made while we can still reach all of it."""
+    allowed = landlock.AllowList(allow_network=place.start.allow_network)
+    for known in place.places:
+        allowed.add(known)
+    for path, whole in order.readable:
+        allowed.add_path(path, landlock.READ if whole else landlock.LIST)
+    return allowed
 
 
 def _open_scratch(place: Place, order: Order, who: identity.Identity) -> str:

@@ -7,7 +7,6 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from app.sandbox import linux
@@ -50,52 +49,63 @@ def version() -> int:
         raise
 
 
-class Rule(NamedTuple):
-    """A place (a descriptor opened with `O_PATH`) and the rights at it and beneath."""
+class Place(NamedTuple):
+    """A file or folder (a descriptor opened with `O_PATH`) and the rights at it and beneath."""
 
-    place: int
+    descriptor: int
     rights: int
 
 
-def rule(path: str, rights: int) -> Rule:
+def place(path: str, rights: int) -> Place:
     """Name a place by its file, whatever path leads there later; raises `OSError` where it is not found."""
-    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    if not stat.S_ISDIR(os.fstat(place).st_mode):
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
         rights &= _FILE_RIGHTS  # the kernel refuses rights that a file cannot have
-    return Rule(place, rights)
+    return Place(descriptor, rights)
 
 
-def restrict(rules: Iterable[Rule], *, allow_network: bool) -> str:
-    """Close the file system but for `rules`.
+class AllowList:
+    """The places that a process is about to be restricted to. Without Landlock it is empty, and `enforce` fails."""
 
-    Needs `no_new_privs`, cannot be undone, and holds for every thread started later. Returns the name of the
-    measure, with the kernel's revision. Raises `OSError` where the kernel has no Landlock.
-    """
-    revision = version()
-    if revision == 0:
-        raise OSError(errno.ENOSYS, "landlock: this kernel has none, or it is switched off")
-    handled = _FIRST_VERSION_RIGHTS
-    for since, right in _LATER_RIGHTS:
-        if revision >= since:
-            handled |= right
-    ruleset = _create(revision, handled, allow_network=allow_network)
-    try:
-        for place, rights in rules:
-            attributes = ctypes.create_string_buffer(_PATH_BENEATH.pack(rights & handled, place), _PATH_BENEATH.size)
-            linux.call("landlock_add_rule", ruleset, _RULE_PATH_BENEATH, attributes, 0)
-        linux.call("landlock_restrict_self", ruleset, 0)
-    finally:
-        os.close(ruleset)
-    return f"landlock-{revision}"
+    def __init__(self, *, allow_network: bool) -> None:
+        self.revision = version()
+        self._handled = _FIRST_VERSION_RIGHTS
+        for since, right in _LATER_RIGHTS:
+            if self.revision >= since:
+                self._handled |= right
+        self._ruleset = -1 if self.revision == 0 else self._create(allow_network=allow_network)
 
+    def _create(self, *, allow_network: bool) -> int:
+        fields = [self._handled]
+        if self.revision >= 4:
+            fields.append(0 if allow_network else _TCP)
+        if self.revision >= 6:
+            fields.append(_SCOPES)
+        attributes = struct.pack(f"={len(fields)}Q", *fields)
+        buffer = ctypes.create_string_buffer(attributes, len(attributes))
+        return linux.call("landlock_create_ruleset", buffer, len(attributes), 0)
 
-def _create(revision: int, handled: int, *, allow_network: bool) -> int:
-    network = _TCP if revision >= 4 and not allow_network else 0
-    fields = [handled]
-    if revision >= 4:
-        fields.append(network)
-    if revision >= 6:
-        fields.append(_SCOPES)
-    attributes = struct.pack(f"={len(fields)}Q", *fields)
-    buffer = ctypes.create_string_buffer(attributes, len(attributes))
-    return linux.call("landlock_create_ruleset", buffer, len(attributes), 0)
+    def add(self, allowed: Place) -> None:
+        """Allow one place."""
+        if self._ruleset >= 0:
+            attributes = _PATH_BENEATH.pack(allowed.rights & self._handled, allowed.descriptor)
+            buffer = ctypes.create_string_buffer(attributes, len(attributes))
+            linux.call("landlock_add_rule", self._ruleset, _RULE_PATH_BENEATH, buffer, 0)
+
+    def add_path(self, path: str, rights: int) -> None:
+        """Allow one place, found now."""
+        found = place(path, rights)
+        self.add(found)
+        os.close(found.descriptor)
+
+    def enforce(self) -> str:
+        """Close the file system but for these places, for this thread and every one started later, for good.
+
+        Needs `no_new_privs`. Returns the name of the measure, with the kernel's revision. Raises `OSError` where the
+        kernel has no Landlock.
+        """
+        if self._ruleset < 0:
+            raise OSError(errno.ENOSYS, "landlock: this kernel has none, or it is switched off")
+        linux.call("landlock_restrict_self", self._ruleset, 0)
+        os.close(self._ruleset)
+        return f"landlock-{self.revision}"

@@ -34,6 +34,9 @@ class Ending(StrEnum):
 CONTROL_DESCRIPTOR: Final = 3
 MAX_MESSAGE: Final = 128 * 1024
 
+RUN: Final = b"run"
+_LENGTH: Final = struct.Struct("=I")
+
 NONCE_BYTES: Final = 16
 # A nonce that only this run was given, how the run ended, and how many bytes of `RerunResult` follow.
 FRAME: Final = struct.Struct(f"={NONCE_BYTES}sBQ")
@@ -66,7 +69,9 @@ class Start(NamedTuple):
 
 
 class Order(NamedTuple):
-    """One run. Four descriptors travel with it: request, result, prints, report.
+    """One run. The host sends `RUN` and four descriptors: request, result, prints, report.
+
+    The request is a file of two parts, `order_and_request`, because neither has a size that a message could hold.
 
     `places` are pairs of an agent path as given and where it really is, `readable` pairs of a real path and whether
     all beneath it may be read. `slot` picks the user id, where there is a choice.
@@ -92,6 +97,19 @@ class Order(NamedTuple):
         fields["places"] = [(given, real) for given, real in fields["places"]]
         fields["readable"] = [(path, bool(whole)) for path, whole in fields["readable"]]
         return cls(**fields)
+
+
+def order_and_request(order: Order, request: bytes) -> bytes:
+    """What the request's file holds: how long the order is, the order, and a serialised `RerunRequest`."""
+    encoded = order.encode()
+    return _LENGTH.pack(len(encoded)) + encoded + request
+
+
+def split_order(data: bytes) -> tuple[Order, bytes]:
+    """The reverse of `order_and_request`."""
+    (length,) = _LENGTH.unpack_from(data)
+    end = _LENGTH.size + length
+    return Order.decode(data[_LENGTH.size : end]), data[end:]
 
 
 def report(**fields: Any) -> bytes:

@@ -20,7 +20,7 @@ from app.replay.rerun_pb2 import RerunRequest, RerunResult
 from app.sandbox import channels, paths, scratch, zygote
 from app.sandbox.audit import READ, TRIED
 from app.sandbox.model import Ending, Finished, Limits, SandboxError
-from app.sandbox.protocol import FRAME, FRAME_ENDINGS, NONCE_BYTES, Order, Start
+from app.sandbox.protocol import FRAME, FRAME_ENDINGS, NONCE_BYTES, Order, Start, order_and_request
 from app.sandbox.supervise import Outcome, Supervisor
 from app.sandbox.zygote import Zygote, ZygoteGoneError
 
@@ -127,22 +127,22 @@ class Sandbox:
                 scratch_bytes=limits.scratch_bytes,
                 result_bytes=limits.result_bytes,
             )
-            outcome = self._attempt(order, data, limits, stop)
+            outcome = self._attempt(order_and_request(order, data), folder, limits, stop)
         return _conclude(outcome, nonce, limits, (time.monotonic() - begun) * 1000)
 
-    def _attempt(self, order: Order, data: bytes, limits: Limits, stop: threading.Event | None) -> Outcome:
+    def _attempt(self, request: bytes, folder: str, limits: Limits, stop: threading.Event | None) -> Outcome:
         """Follow the order; once more with a new process where the old one had died before it took the order."""
         complaint = ""
         for _ in range(2):
             living = self._live_zygote()
-            with channels.open_for(data) as (ours, theirs):
+            with channels.open_for(request) as (ours, theirs):
                 try:
-                    living.send(order, theirs.descriptors())
+                    living.send(theirs.descriptors())
                 except ZygoteGoneError:
                     outcome = Outcome(stuck=True)
                 else:
                     theirs.close()
-                    outcome = Supervisor(ours, order.scratch, limits, stop).follow()
+                    outcome = Supervisor(ours, folder, limits, stop).follow()
             if outcome.stuck or not outcome.taken:
                 complaint = self._abandon(living)
             if outcome.taken:

@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from app.sandbox.model import SandboxError
-from app.sandbox.protocol import CONTROL_DESCRIPTOR, Order, Start
+from app.sandbox.protocol import CONTROL_DESCRIPTOR, RUN, Start
 
-# Orders that carry long lists of paths must fit into one message.
-_BUFFER: Final = 512 * 1024
 _ABOVE_THE_CHILDS: Final = 10
 _KEPT: Final = 8192
 _CODE: Final = "import sys; sys.path.append({root!r}); from app.sandbox.child import main; sys.path.pop(); main()"
@@ -34,7 +32,6 @@ class Zygote:
     def __init__(self, interpreter: Path, start: Start) -> None:
         """Start the process and return at once; orders wait until it is ready."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
         self._control = ours
         self._lock = threading.Lock()
         self._ended = False
@@ -51,13 +48,16 @@ class Zygote:
         """Whether the process is still there."""
         return not _has_ended(self._process.fileno(), 0)
 
-    def send(self, order: Order, descriptors: Sequence[int]) -> None:
-        """Hand over one order; raises `ZygoteGoneError` where nobody is left to take it."""
+    def send(self, descriptors: Sequence[int]) -> None:
+        """Hand over one run, as the descriptors that `Order` documents.
+
+        Raises `ZygoteGoneError` where nobody is left to take it.
+        """
         with self._lock:
             if self._ended:
                 raise ZygoteGoneError
             try:
-                socket.send_fds(self._control, [order.encode()], descriptors)
+                socket.send_fds(self._control, [RUN], descriptors)
             except (BrokenPipeError, ConnectionResetError) as error:
                 raise ZygoteGoneError from error
 

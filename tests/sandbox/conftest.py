@@ -32,7 +32,11 @@ def request_for(agent: str, folders: tuple[Path, ...] = (AGENTS,), **arguments: 
 
 def make_sandbox(**options: object) -> Sandbox:
     """A sandbox that runs `plain_entry` instead of a whole re-run."""
-    settings: dict = {"entry": "plain_entry:run", "preload": (), "import_path": [*zygote.import_path(), str(ENTRIES)]} | options
+    settings: dict = {
+        "entry": "plain_entry:run",
+        "preload": (),
+        "import_path": [*zygote.import_path(), str(ENTRIES)],
+    } | options
     return Sandbox(**settings)
 
 

@@ -148,3 +148,23 @@ def test_an_agent_in_an_archive(sandbox: Sandbox, open_folder: Path) -> None:
         archive.write(AGENTS / "nice.py", "zipped_nice.py")
     finished = sandbox.run(request_for("zipped_nice:greet", (open_folder / "agents.zip",)), QUICK)
     assert said(finished) == "hello world"
+
+
+def test_only_what_is_there_counts_as_refused(attempt: Attempt) -> None:
+    """Looking for a file that nobody has is no reach for the machine."""
+    paths = ["/etc/hostname", "/etc/hindcast-has-no-such-file", "/nowhere/at/all"]
+    assert attempt("nice:look_for", paths=paths[1:]).refusals == ()
+    finished = attempt("nice:look_for", paths=paths)
+    assert "tried to read /etc/hostname" in finished.refusals
+    assert not any("no-such-file" in text or "nowhere" in text for text in finished.refusals)
+    assert finished.result is not None
+    assert tuple(finished.result.refusals) == finished.refusals
+
+
+def test_a_folder_with_very_many_entries(sandbox: Sandbox, open_folder: Path) -> None:
+    """Each has to be allowed on its own where one beside them must not be read."""
+    for number in range(3000):
+        (open_folder / f"module_with_a_long_name_{number:05}.py").touch()
+    (open_folder / ".env").write_text("secret")
+    (open_folder / "crowded.py").write_text("import module_with_a_long_name_02999\ndef go(): return 'found'\n")
+    assert said(sandbox.run(request_for("crowded:go", (open_folder,)), QUICK)) == "found"

@@ -1,5 +1,6 @@
 """The same tests once more as an ordinary user, and the tries where nothing holds them."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from app.sandbox.model import Ending, Limits
 from tests.sandbox.agents import tries
-from tests.sandbox.conftest import HERE, is_root
+from tests.sandbox.conftest import AGENTS, HERE, QUICK, is_root, make_sandbox, request_for, said
 from tests.sandbox.test_tries import listening  # noqa: F401 (a fixture)
 
 UID = 54321
@@ -91,3 +93,28 @@ def test_the_tries_reach_what_is_open(listening: dict, open_folder: Path) -> Non
     assert tries.signal_others([os.getpid()]) == "REACHED 'signalled'"
     assert tries.other_memory([os.getpid()]).startswith("REACHED")
     assert tries.other_sockets().startswith("REACHED")
+
+
+@pytest.mark.skipif(not is_root(), reason="only root can give a run a user of its own")
+def test_root_gives_each_run_a_user_of_its_own_without_namespaces(open_folder: Path) -> None:
+    python = python_for(UID)
+    if python is None:
+        pytest.skip(f"no Python {sys.version_info[:2]} here that an ordinary user can start")
+    with make_sandbox(interpreter=Path(python), namespaces=False) as sandbox:
+        first, second = (sandbox.run(request_for("nice:who"), QUICK) for _ in range(2))
+        assert first.confinement is not None
+        assert first.confinement.tier == "baseline"
+        assert "own-user" in first.confinement.measures
+        assert json.loads(said(first))["uid"] != json.loads(said(second))["uid"]
+        assert said(sandbox.run(request_for("nice:scratch"), QUICK)) == "kept for this run, notes"
+        assert "REACHED" not in said(sandbox.run(request_for("tries:change", path=str(AGENTS / "nice.py")), QUICK))
+        bomb = sandbox.run(request_for("tries:fork_bomb"), Limits(wall_s=0.6, processes=20))
+        assert bomb.ending is Ending.TIME_LIMIT  # the kernel counts its threads, so it gets no further
+        private = open_folder / "private"
+        private.mkdir(mode=0o700)
+        (private / "private_agent.py").write_text("import os\ndef who():\n    return os.getuid()\n")
+        os.chown(private, 1234, 1234)
+        finished = sandbox.run(request_for("private_agent:who", (private,)), QUICK)
+        assert said(finished) == "1234"
+        assert finished.confinement is not None
+        assert f"own-user: only user 1234 can read {private}" in finished.confinement.missing
