@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import json
+import os
 import sys
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,17 @@ _PLAIN = ("ttl_ms", "activation_timeout_s", "cancel_grace_s", "longterm_memory",
 def names() -> list[str]:
     """Every recording of a pipeline, by name."""
     return sorted(path.stem for path in (corpus() / "pipeline").glob("*.json"))
+
+
+def telling() -> list[str]:
+    """The recordings that a slow host is tried on: every one with timers, batches or a store, and some of the rest.
+
+    HINDCAST_ALL_RECORDINGS=1 chooses them all.
+    """
+    every = names()
+    if os.environ.get("HINDCAST_ALL_RECORDINGS") == "1":
+        return every
+    return [name for number, name in enumerate(every) if number % 20 == 0 or PipelineRecording(name).is_telling]
 
 
 @dataclass(frozen=True)
@@ -60,6 +72,14 @@ class PipelineRecording:
     def reads_wall_clock(self) -> bool:
         """Whether the agent put the wall clock into a prompt, so that its cache key is new in every run."""
         return "wall clock" in (self.exempt or "")
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether more happened than elements, one after the other."""
+        resolved = self.said["resolved"]
+        moves = [step for step in self.said["steps"] if not {"element", "envelope_hex"} & set(step)]
+        special = resolved["batch_policy"] != "NONE" or resolved["longterm_memory"] or resolved["summarizer"]
+        return bool(special or self.exempt or len(moves) > 2)
 
     def load_agent(self) -> ModuleType:
         """Import the agent file that ran, afresh: a class of one recording counts in itself."""
