@@ -55,7 +55,9 @@ class Console:
     def replayed(self, incident: str, build: str) -> dict[str, Any]:
         """Replay with a build, and wait for the end."""
         run = self.api.post(f"/api/v1/incidents/{incident}/replays", json={"build": build}).json()
-        return self.finished(run["id"])
+        found = self.finished(run["id"])
+        assert found["state"] == "done", found["error"]
+        return found
 
     def finished(self, run: str) -> dict[str, Any]:
         """Wait for the end of a run."""
