@@ -81,6 +81,36 @@ def test_another_machine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert landlock.version() == 0
 
 
+@pytest.mark.parametrize("revision", range(1, 8))
+def test_every_revision_of_landlock(revision: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels from 5.13 on: a newer one accepts what an older one was asked."""
+    if landlock.version() < revision:
+        pytest.skip(f"this kernel offers revision {landlock.version()}")
+    monkeypatch.setattr(landlock, "version", lambda: revision)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open" / "file").write_text("x")
+    (tmp_path / "closed").write_text("x")
+    pid = os.fork()
+    if pid == 0:
+        seen = 0
+        try:
+            linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1, "no_new_privs")
+            allowed = landlock.AllowList(allow_network=False)
+            allowed.add_path(str(tmp_path / "open"), landlock.READ)
+            seen |= allowed.enforce() == f"landlock-{revision}"
+            os.close(os.open(tmp_path / "open" / "file", os.O_RDONLY))
+            seen |= 2
+            for path, flags in ((tmp_path / "closed", os.O_RDONLY), (tmp_path / "open" / "file", os.O_WRONLY)):
+                try:
+                    os.open(path, flags)
+                except PermissionError:
+                    seen <<= 1
+        finally:
+            os._exit(seen)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0b1100
+
+
 def test_errors_name_the_step() -> None:
     with pytest.raises(OSError, match="mount /nowhere") as caught:
         linux.mount("none", "/nowhere", "tmpfs", 0)
