@@ -14,13 +14,12 @@ from app.incidents.errors import FileProblem
 from app.replay.attempts import Attempt
 from app.replay.evidence import (
     EvidenceFile,
-    FileSummary,
     Role,
     UnusableEvidence,
     UnusableFile,
-    check_file,
     load,
 )
+from app.replay.inspection import FileSummary, check_file
 from app.replay.select import Target, Unanswerable, select
 from app.replay.verdict import AttemptRef, key_text
 

@@ -26,7 +26,6 @@ from app.wire.records import (
     TraceEvent,
     parse,
     serialize,
-    unknown_fields,
 )
 
 
@@ -44,6 +43,7 @@ class Role(StrEnum):
 
 
 SINGLE: Final = frozenset({Role.SNAPSHOT, Role.EVENT})
+MAY_BE_EMPTY: Final = frozenset({Role.OUTPUTS, Role.INTENTS, Role.ERRORS})
 
 _RECORDS: Final[dict[Role, type[Message] | None]] = {
     Role.SNAPSHOT: StateSnapshot,
@@ -109,21 +109,6 @@ class UnusableEvidence(ValueError):
     def __init__(self, problems: Sequence[FileProblem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
-
-
-@dataclass(frozen=True)
-class FileSummary:
-    """What one sound file holds. `torn` tells that its last frame is cut."""
-
-    role: Role
-    name: str
-    records: int
-    size: int
-    sha256: str
-    describes: str
-    entity_keys: tuple[bytes, ...] = ()
-    warnings: tuple[str, ...] = ()
-    torn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +197,7 @@ def _add(evidence: Evidence, file: EvidenceFile) -> None:
 def _payloads(file: EvidenceFile) -> framing.Frames:
     if file.role in SINGLE:
         if not file.data:
-            raise _empty(file)
+            raise empty(file)
         return framing.Frames([file.data])
     try:
         return framing.read_frames(file.data)
@@ -289,7 +274,8 @@ def _unusable(file: EvidenceFile, problem: str, remedy: str) -> UnusableFile:
     return UnusableFile(FileProblem(file.name, str(file.role), problem, _EXPECTED[file.role], remedy))
 
 
-def _empty(file: EvidenceFile) -> UnusableFile:
+def empty(file: EvidenceFile) -> UnusableFile:
+    """The error for a file without content."""
     return _unusable(file, "the file is empty", "Dump it again; nothing was written to it.")
 
 
@@ -346,89 +332,3 @@ def _fits(role: Role, data: bytes) -> bool:
     if role in (Role.SNAPSHOT, Role.SNAPSHOTS):
         return bool(record.state_schema_version)
     return bool(record.WhichOneof("payload"))
-
-
-def check_file(file: EvidenceFile) -> FileSummary:
-    """Read one file by itself and say what it holds; raises UnusableFile.
-
-    An activation need not have emitted anything, so empty intents, outputs and errors are sound.
-    """
-    if not file.data and file.role not in (Role.OUTPUTS, Role.INTENTS, Role.ERRORS):
-        raise _empty(file)
-    try:
-        evidence = load([file])
-    except UnusableEvidence as error:
-        raise UnusableFile(error.problems[0]) from error
-    count, text, keys, warnings = _describe(evidence, file.role)
-    return FileSummary(
-        role=file.role,
-        name=file.name,
-        records=count,
-        size=len(file.data),
-        sha256=file.sha256,
-        describes=text,
-        entity_keys=tuple(sorted(keys)),
-        warnings=(*warnings, *(problem.problem for problem in evidence.torn)),
-        torn=bool(evidence.torn),
-    )
-
-
-def _describe(evidence: Evidence, role: Role) -> tuple[int, str, set[bytes], list[str]]:
-    match role:
-        case Role.SNAPSHOT | Role.SNAPSHOTS:
-            records = [snapshot.record for snapshot in evidence.snapshots]
-            text = "; ".join(_snapshot_text(record) for record in records[:3]) or "no whole snapshot"
-            return len(records), text, {r.entity_key for r in records}, _unknown(records)
-        case Role.TRACES:
-            traces = [record.event for record in evidence.traces.values()]
-            keys = {event.entity_key for event in traces}
-            seqs = {(event.entity_key, event.seq) for event in traces}
-            text = f"{_count(len(traces), 'event')} of {_count(len(keys), 'key')}, {_count(len(seqs), 'seq')}"
-            if evidence.duplicates:
-                text += f", {_count(evidence.duplicates, 'duplicate delivery', 'duplicate deliveries')} collapsed"
-            return len(traces), text, keys, _unknown(traces)
-        case Role.EVENT | Role.EVENTS:
-            envelopes = evidence.triggers + evidence.events
-            kinds = sorted({_payload_kind(envelope) for envelope in envelopes})
-            text = f"{_count(len(envelopes), 'envelope')}: {', '.join(kinds) or 'none'}"
-            return len(envelopes), text, {e.entity_key for e in envelopes}, _unknown(envelopes)
-        case Role.INTENTS:
-            keys = {intent.entity_key for intent in evidence.intents}
-            text = f"{_count(len(evidence.intents), 'intent')} of {_count(len(keys), 'key')}"
-            return len(evidence.intents), text, keys, _unknown(evidence.intents)
-        case Role.OUTPUTS:
-            return len(evidence.outputs), _count(len(evidence.outputs), "output"), set(), []
-        case Role.ERRORS:
-            text = _count(len(evidence.errors), "dead letter")
-            return len(evidence.errors), text, {e.entity_key for e in evidence.errors}, []
-
-
-def _snapshot_text(snapshot: StateSnapshot) -> str:
-    parts = [
-        f"counter {snapshot.seq}",
-        f"memory {_count(len(snapshot.memory.entries), 'key')}",
-        _count(len(snapshot.llm_cache.entries), "cached response"),
-        "suspended" if snapshot.HasField("continuation") else "not suspended",
-    ]
-    if snapshot.request_id:
-        parts.append(f"request {snapshot.request_id}")
-    return ", ".join(parts)
-
-
-def _payload_kind(envelope: AgentEnvelope) -> str:
-    return {
-        "external_event": "external event",
-        "tool_result": "tool result",
-        "approval": "approval",
-        "export_request": "export request",
-        None: "no payload",
-    }[envelope.WhichOneof("payload")]
-
-
-def _unknown(records: Sequence[Message]) -> list[str]:
-    names = sorted({name for record in records for name in unknown_fields(record)})
-    return [f"fields this version does not know: {', '.join(names)}"] if names else []
-
-
-def _count(number: int, noun: str, plural: str | None = None) -> str:
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"

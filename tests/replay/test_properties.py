@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from app.replay.engine import replay
 from app.replay.events import Event
-from app.replay.evidence import EvidenceFile, Role, UnusableEvidence, UnusableFile, check_file, load
+from app.replay.evidence import EvidenceFile, Role, UnusableEvidence, UnusableFile, load
 from app.replay.inprocess import InProcessRunner
+from app.replay.inspection import check_file
 from app.replay.mapping import NORMALISED, neutral
 from app.replay.verdict import Outcome
 from app.wire.framing import read_frames, write_frames
