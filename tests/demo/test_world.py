@@ -112,7 +112,7 @@ def test_it_tells_the_story_and_leaves_nothing_behind(started: Demo) -> None:
     text = "".join(started.lines)
     assert "customer-42 was refunded 4800.00 EUR" in text
     assert re.search(r"refunds-v1: .*same run again", text)
-    assert re.search(r"refunds-v2: First divergence at event 3, INTENT_EMITTED", text)
+    assert re.search(r"refunds-v2: First divergence at event 3: recorded INTENT_EMITTED", text)
     (incident,) = started.ask("/api/v1/incidents")["incidents"]
     assert incident["title"].startswith("customer-42 was refunded")
     with pytest.raises(urllib.error.HTTPError, match="401"):
