@@ -124,24 +124,11 @@ class Kafka:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
-    def freeze(self) -> None:
-        """Stop it in its tracks: connections stay, nothing is answered."""
-        self._signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let it go on."""
-        self._signal(signal.SIGCONT)
-
     def __enter__(self) -> Addresses:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._server is None:
-            raise RuntimeError("the broker is not running")
-        self._server.send_signal(number)
 
     def _launch(self, java: str, libraries: Path, folder: Path) -> None:
         command = [*_command(java, libraries), "kafka.Kafka", str(folder / "server.properties")]

@@ -5,7 +5,6 @@ Importing this loads librdkafka; `config` and `topics` do not.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Self, TypeVar
@@ -24,7 +23,6 @@ TIMEOUT_S: Final = 5.0
 Records = list["Message[Any, Any]"]
 Offsets = dict[int, int]
 
-_LOG: Final = logging.getLogger("hindcast.kafka")
 _EARLIEST: Final = -2
 _LATEST: Final = -1
 # Settings that are files or words in `security`, by librdkafka's names.
@@ -100,7 +98,7 @@ class _Client:
 
     def _make(self, kind: Callable[..., T], told: dict[str, Any]) -> T:
         try:
-            return kind({**told, "error_cb": self._troubles.note}, logger=_LOG)
+            return kind({**told, "error_cb": self._troubles.note}, logger=self._troubles)
         except KafkaException as error:
             raise explain(self.pipeline, error.args[0], "cannot set up the client") from None
         except (TypeError, ValueError) as error:
@@ -136,7 +134,8 @@ class Reader(_Client):
     """A consumer that is told where to read, joins no group and commits nothing.
 
     One thread at a time. `uncommitted` reads what open and aborted transactions wrote, too, whatever the pipeline
-    does; watermarks are then the true ends of the log. `extra` are librdkafka's settings, below the operator's.
+    does; watermarks are then the true ends of the log. `group` is whose committed offsets to look at. `extra`
+    are librdkafka's settings, below the operator's.
     """
 
     def __init__(
@@ -145,13 +144,21 @@ class Reader(_Client):
         *,
         timeout_s: float = TIMEOUT_S,
         uncommitted: bool = False,
+        group: str | None = None,
         extra: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(pipeline, timeout_s)
         self._paused: set[tuple[str, int]] = set()
+        self._seen: set[str] = set()
         isolation = "read_uncommitted" if uncommitted else pipeline.isolation
-        told = {**_BOTH, **_READER, "group.id": pipeline.client_group, "isolation.level": isolation, **(extra or {})}
+        told = {
+            **_BOTH,
+            **_READER,
+            "group.id": group or pipeline.client_group,
+            "isolation.level": isolation,
+            **(extra or {}),
+        }
         self._consumer: Consumer = self._make(Consumer, {**told, **settings(pipeline, environment)})
 
     def __enter__(self) -> Self:
@@ -174,6 +181,7 @@ class Reader(_Client):
             return tuple(sorted(found.partitions))
 
         partitions = self._ask(f"cannot look up the topic {topic!r}", question, topic)
+        self._seen.add(topic)
         if not partitions:
             raise BrokerError(self.pipeline.name, f"the topic {topic!r} has no partition", retriable=True)
         return partitions
@@ -207,8 +215,19 @@ class Reader(_Client):
         )
         return found.offset if found.error is None and found.offset >= 0 else None
 
+    def known_end(self, topic: str, partition: int) -> int | None:
+        """The end of a partition as its last fetch told it, without asking; None before the first."""
+        try:
+            _, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), cached=True)
+        except KafkaException:
+            return None
+        return high if high >= 0 else None
+
     def assign(self, places: Mapping[tuple[str, int], int]) -> None:
-        """Read from these offsets, by (topic, partition), and from nowhere else."""
+        """Read from these offsets, by (topic, partition), and from nowhere else; from nowhere at all when empty."""
+        for topic in {topic for topic, _ in places} - self._seen:
+            # A client that hears of a topic for the first time may take a second to look for its leaders by itself.
+            self.partitions(topic)
         wanted = [TopicPartition(topic, number, offset) for (topic, number), offset in places.items()]
         self._do("cannot start to read", lambda: self._consumer.assign(wanted))
         # A pause outlives the assignment that it was made in.
@@ -248,7 +267,8 @@ class Reader(_Client):
         return self._ask(f"cannot look up offsets of the topic {topic!r}", question, topic)
 
     def _wake(self) -> None:
-        self._consumer.consume(1, 0.0)
+        for _ in range(5):  # one call may hand over one report only
+            self._consumer.consume(1, 0.01)
 
 
 class Writer(_Client):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from typing import Final
@@ -12,6 +13,8 @@ from confluent_kafka import KafkaError
 
 from app.kafka.config import Pipeline
 from app.kafka.errors import BrokerError
+
+_LOG: Final = logging.getLogger("hindcast.kafka")
 
 END_OF_PARTITION: Final[int] = KafkaError._PARTITION_EOF
 OUT_OF_RANGE: Final[int] = KafkaError._AUTO_OFFSET_RESET
@@ -64,6 +67,7 @@ _FORBIDDEN: Final = frozenset(
 _MISSING: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
+_HUNG_UP: Final = ("disconnected", "broken pipe", "connection reset", "send failed", "receive failed")
 # librdkafka's remarks on its own state machine say nothing to an operator.
 _INNER: Final = re.compile(
     r" \(after \d+ms in state [A-Z_]+(, \d+ identical error\(s\) suppressed)?\)|/bootstrap|^\w+://"
@@ -77,15 +81,21 @@ class Troubles:
         self._pipeline = pipeline
         self._lock = threading.Lock()
         self._last: KafkaError | None = None
+        self._failure = ""
         self.fatal = False
 
     def note(self, error: KafkaError) -> None:
         """Take what librdkafka reports of itself."""
         with self._lock:
             self.fatal = self.fatal or error.fatal()
-            # "All brokers are down" says less than what was said of the one before.
             if self._last is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
                 self._last = error
+
+    def log(self, level: int, form: str, *arguments: object) -> None:
+        """Take a line of librdkafka's log: it is handed on, and what it says of a broken connection remembered."""
+        _LOG.log(level, form, *arguments)
+        if level >= logging.ERROR and arguments[0] == "FAIL":
+            self._failure = re.sub(r"^\[thrd:[^]]*\]: ", "", str(arguments[-1]))
 
     def clear(self) -> None:
         """The broker has answered."""
@@ -95,13 +105,16 @@ class Troubles:
 
     @property
     def last(self) -> KafkaError | None:
-        """The complaint itself."""
-        return self._last
+        """The complaint itself. "All brokers are down" says less than what the log has about one of them."""
+        last = self._last
+        if last is not None and last.code() == KafkaError._ALL_BROKERS_DOWN and self._failure:
+            return KafkaError(last.code(), self._failure)
+        return last
 
     @property
     def told(self) -> str | None:
         """The complaint with its remedy, in plain words."""
-        last = self._last
+        last = self.last
         if last is None:
             return None
         remedy = remedy_of(self._pipeline, last)
@@ -125,7 +138,7 @@ def explain(
 
 def plain(error: KafkaError) -> str:
     """The error's own words without the client's inner state."""
-    text = _INNER.sub("", error.str() or error.name())
+    text = " ".join(_INNER.sub("", error.str() or error.name()).split())
     if (unknown := re.search(r'No such configuration property: "([^"]+)"', text)) is not None:
         return f"librdkafka knows no setting {unknown[1]!r}"
     return text.removeprefix("Broker: ").removeprefix("Local: ")
@@ -141,9 +154,11 @@ def remedy_of(pipeline: Pipeline, error: KafkaError, topic: str | None = None) -
     if code == KafkaError._SSL or "ssl" in text:
         return "check `security.protocol` and `security.ca`, and that the port speaks TLS"
     if code in _UNREACHABLE:
-        if "disconnected" in text:
+        if any(sign in text for sign in _HUNG_UP):
             return "check `security.protocol`: a port that expects TLS or SASL hangs up on a client that does not"
-        return "check `brokers`, and that the cluster is up"
+        # librdkafka tells no more where every connection was closed at once.
+        also = " and `security.protocol`" if "brokers are down" in text else ""
+        return f"check `brokers`{also}, and that the cluster is up"
     if code in _MISSING:
         return f"create it, or correct `{setting}`"
     if code in _FORBIDDEN:

@@ -1,0 +1,296 @@
+"""The broker is away, silent, slow or unwilling at every step: calls end in time and say what to mend."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from app.demo.broker import EmbeddedBroker, EmbeddedBrokerError
+from app.kafka.answers import Answers
+from app.kafka.client import Reader
+from app.kafka.config import Pipeline
+from app.kafka.errors import BrokerError
+from app.kafka.export import Exporter, SnapshotTap, export_once
+from app.kafka.intake import Follower
+from app.kafka.scan import Query, Stop, scan
+from app.wire.records import AgentEnvelope, serialize
+from scripts.kafka import PASSWORD, USER
+from tests.fixtures.kafka import Broker
+
+NOW = 1_700_000_000_000
+TOPICS = {"events": "events", "traces": "traces", "snapshots": "snapshots"}
+
+
+def describe(address: str, **changes: Any) -> Pipeline:
+    told = {"name": "desk", "brokers": [address], "topics": TOPICS, "partitioner": "murmur2", **changes}
+    return Pipeline.model_validate(told)
+
+
+def steps(pipeline: Pipeline) -> dict[str, Callable[[], object]]:
+    """Every way in which we turn to the broker."""
+    return {
+        "scan": lambda: scan(pipeline, "traces", Query(key=b"k"), timeout_s=1.0),
+        "prepare": lambda: Exporter(pipeline, timeout_s=1.0).prepare(b"k"),
+        "tap": lambda: SnapshotTap(pipeline, timeout_s=1.0),
+        "export": lambda: export_once(pipeline, b"k"),
+        "brokers": lambda: Reader(pipeline, timeout_s=1.0).brokers(),
+    }
+
+
+@pytest.fixture
+def own() -> Iterator[EmbeddedBroker]:
+    """Run a broker that the test may take down."""
+    with EmbeddedBroker({"events": 3, "traces": 3, "snapshots": 1}) as broker:
+        yield broker
+
+
+def fill(own: EmbeddedBroker, topic: str, count: int, size: int = 10) -> None:
+    Broker("mock", own.address, lambda *_: None).write(
+        topic, [(b"k%d" % n, b"v" * size, NOW + n) for n in range(count)]
+    )
+
+
+@pytest.mark.parametrize("step", ["scan", "prepare", "tap", "export", "brokers"])
+def test_a_refused_port_is_named(step: str) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        begun = time.monotonic()
+        with pytest.raises(BrokerError) as told:
+            steps(describe(address))[step]()
+    assert time.monotonic() - begun < 10
+    assert address in str(told.value)
+    assert "Connection refused" in str(told.value)
+    assert "check `brokers`" in str(told.value)
+    assert told.value.retriable
+
+
+@pytest.mark.parametrize("step", ["scan", "prepare", "tap", "brokers"])
+def test_a_port_that_never_answers_is_given_up(step: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        begun = time.monotonic()
+        with pytest.raises(BrokerError, match=f"no answer from {address}"):
+            steps(describe(address))[step]()
+    assert time.monotonic() - begun < 10
+
+
+def test_a_name_that_is_not_known_is_told() -> None:
+    with pytest.raises(BrokerError, match=r"no answer from broker.invalid:9092 .*check `brokers`"):
+        steps(describe("broker.invalid:9092"))["scan"]()
+
+
+def test_a_follower_waits_for_a_broker_that_is_not_there_yet() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        with Follower(describe(address), {}, timeout_s=0.5) as follower:
+            begun = time.monotonic()
+            assert follower.pull(0.2) == []
+            assert time.monotonic() - begun < 5
+            assert follower.trouble is not None
+            assert address in follower.trouble
+            assert not follower.caught_up
+
+
+def test_a_broker_that_goes_down_during_a_scan(own: EmbeddedBroker) -> None:
+    fill(own, "traces", 30_000)
+    seen = []
+
+    def down(*_: object) -> bool:
+        if len(seen) == 0:
+            own.take_down()
+        seen.append(1)
+        return False
+
+    slow = {"queued.max.messages.kbytes": 64, "fetch.message.max.bytes": 1000, "queued.min.messages": 100}
+    result = scan(describe(own.address, client=slow), "traces", Query(decode=bytes, match=down), stall_s=2, timeout_s=1)
+    assert result.outcome == "incomplete"
+    unread = [report for report in result.partitions if not report.complete]
+    assert unread
+    assert {report.stop for report in unread} == {Stop.STALLED}
+    assert "check `brokers`" in unread[0].detail
+    assert sum(report.scanned for report in result.partitions) == len(seen)
+    own.bring_up()
+    again = scan(describe(own.address), "traces", Query(key=b"k29999"))
+    assert again.outcome == "found"
+
+
+def test_a_follower_outlives_a_broker_that_comes_back(own: EmbeddedBroker) -> None:
+    fill(own, "traces", 1000)
+    got: list[tuple[int, int]] = []
+
+    def pull_until(done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 30
+        while not done():
+            assert time.monotonic() < deadline, follower.trouble
+            for batch in follower.pull(0.2):
+                got.extend((one.partition, one.offset) for one in getattr(batch, "records", ()))
+
+    with Follower(describe(own.address), {}, timeout_s=1.0, most_records=100) as follower:
+        pull_until(lambda: len(got) >= 300)
+        own.take_down()
+        pull_until(lambda: follower.trouble is not None)
+        assert "check `brokers`" in (follower.trouble or "")
+        own.bring_up()
+        fill(own, "traces", 500)
+        pull_until(lambda: len(got) >= 1500)
+        pull_until(lambda: follower.trouble is None)
+    assert len(got) == len(set(got)) == 1500
+
+
+def test_a_broker_that_is_down_when_a_request_is_published(own: EmbeddedBroker) -> None:
+    pipeline = describe(own.address)
+    with Exporter(pipeline, timeout_s=1.0) as exporter:
+        target = exporter.prepare(b"k")
+        own.take_down()
+        begun = time.monotonic()
+        with pytest.raises(BrokerError, match=r"cannot publish to events/\d.*check `brokers`") as told:
+            exporter.publish(target, "r-1")
+        assert told.value.retriable
+        assert time.monotonic() - begun < 8
+        own.bring_up()
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                request = exporter.publish(target, "r-1")
+                break
+            except BrokerError:
+                assert time.monotonic() < deadline
+    found = scan(pipeline, "events", Query(key=b"k", enough=None)).matches
+    assert found[-1].record.offset == request.offset
+    wanted = AgentEnvelope(entity_key=b"k", event_time_ms=target.event_time_ms)
+    wanted.export_request.request_id = "r-1"
+    assert {one.record.value for one in found} == {serialize(wanted)}
+
+
+def test_a_broker_that_goes_down_while_an_answer_is_awaited(own: EmbeddedBroker) -> None:
+    answers = Answers({"r": b"k"})
+    with SnapshotTap(describe(own.address)) as tap:
+        own.take_down()
+        begun = time.monotonic()
+        assert not tap.wait(answers, 1.5)
+        assert time.monotonic() - begun < 4
+        assert "check `brokers`" in (tap.trouble or "")
+        own.bring_up()
+        fill(own, "snapshots", 1)
+        deadline = time.monotonic() + 20
+        while not answers.unreadable:
+            assert time.monotonic() < deadline
+            tap.wait(answers, 0.5)
+
+
+def test_a_slow_broker_is_only_slow(own: EmbeddedBroker) -> None:
+    fill(own, "traces", 100)
+    own.slow_down(300)
+    assert scan(describe(own.address), "traces", Query(key=b"k7")).outcome == "found"
+
+
+def test_a_scan_can_be_cancelled_while_nobody_answers(own: EmbeddedBroker) -> None:
+    fill(own, "traces", 100)
+    event = threading.Event()
+    with Reader(describe(own.address)) as reader:
+        reader.partitions("traces")
+    threading.Timer(1.0, event.set).start()
+    own.slow_down(700)
+    begun = time.monotonic()
+    result = scan(describe(own.address), "traces", Query(key=b"nobody", enough=None), cancelled=event, stall_s=60)
+    assert result.outcome in {"incomplete", "not_found"}
+    assert time.monotonic() - begun < 15
+
+
+def test_a_setting_that_librdkafka_does_not_know() -> None:
+    with pytest.raises(BrokerError, match=r"librdkafka knows no setting 'fetch.wiat.max.ms'.*correct `client`"):
+        Reader(describe("127.0.0.1:9092", client={"fetch.wiat.max.ms": 5}))
+    with pytest.raises(BrokerError, match=r"fetch.wait.max.ms.*correct `client`"):
+        Reader(describe("127.0.0.1:9092", client={"fetch.wait.max.ms": -5}))
+
+
+def test_the_embedded_broker_says_what_it_cannot_do(own: EmbeddedBroker) -> None:
+    with pytest.raises(EmbeddedBrokerError, match="could not create the topic 'events'"):
+        own.create("events", 3)
+    with pytest.raises(EmbeddedBrokerError, match="already running"):
+        own.start()
+    own.stop()
+    own.stop()
+    with pytest.raises(EmbeddedBrokerError, match="not running"):
+        own.create("more", 1)
+
+
+@pytest.mark.timeout(1200)
+class TestUnwilling:
+    """A real broker that wants proof of who we are."""
+
+    @staticmethod
+    def security(**changes: object) -> dict[str, object]:
+        return {
+            "protocol": "sasl_plaintext",
+            "mechanism": "PLAIN",
+            "username": {"env": "TEST_KAFKA_USER"},
+            "password": {"env": "TEST_KAFKA_PASSWORD"},
+            **changes,
+        }
+
+    @pytest.fixture(autouse=True)
+    def _environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TEST_KAFKA_USER", USER)
+        monkeypatch.setenv("TEST_KAFKA_PASSWORD", PASSWORD)
+
+    def test_the_right_password_opens(self, apache_broker: Broker) -> None:
+        topic = apache_broker.topic(1)
+        apache_broker.write(topic, [(b"k", b"v")])
+        pipeline = describe(apache_broker.sasl, security=self.security())
+        assert scan(pipeline, topic, Query(key=b"k")).outcome == "found"
+
+    def test_a_wrong_password_is_told_and_not_shown(
+        self, apache_broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setenv("TEST_KAFKA_PASSWORD", "hunter2-canary")
+        caplog.set_level("DEBUG")
+        pipeline = describe(apache_broker.sasl, security=self.security(), client={"debug": "security,broker"})
+        with pytest.raises(BrokerError) as told:
+            steps(pipeline)["scan"]()
+        assert "check `security.mechanism`, `security.username` and `security.password`" in str(told.value)
+        assert "hunter2-canary" not in f"{told.value!r} {pipeline!r} {caplog.text}"
+
+    def test_a_client_without_proof_is_told_about_the_protocol(self, apache_broker: Broker) -> None:
+        with pytest.raises(BrokerError, match=r"check .*`security\.protocol`"):
+            steps(describe(apache_broker.sasl))["scan"]()
+
+    def test_tls_to_a_port_without_is_told(self, apache_broker: Broker) -> None:
+        with pytest.raises(BrokerError, match=r"check `security\.protocol`"):
+            steps(describe(apache_broker.address, security={"protocol": "ssl"}))["scan"]()
+
+    def test_a_topic_that_we_may_not_read_is_told(self, apache_broker: Broker) -> None:
+        topic = apache_broker.topic(1)
+        admin = AdminClient({"bootstrap.servers": apache_broker.address})
+        rule = AclBinding(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            "User:somebody-else",
+            "*",
+            AclOperation.ALL,
+            AclPermissionType.ALLOW,
+        )
+        for done in admin.create_acls([rule]).values():
+            done.result(10)
+        time.sleep(0.3)
+        pipeline = describe(apache_broker.sasl, security=self.security(), topics={"traces": topic})
+        with pytest.raises(BrokerError, match=f"{topic}.*grant it to Hindcast's user") as told:
+            scan(pipeline, topic, Query(key=b"k"))
+        assert not told.value.retriable
+        with Follower(pipeline, {}) as follower:
+            assert follower.pull(0.2) == []
+            assert "grant it to Hindcast's user" in follower.missing[topic]
