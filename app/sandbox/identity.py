@@ -30,6 +30,11 @@ class Spare(NamedTuple):
 _SPARE: Final = (Spare(0x70000000, 0x0F000000), Spare(65000, 500))
 
 
+def is_spare(uid: int) -> bool:
+    """Whether a user id is one that only runs have."""
+    return any(candidate.first <= uid < candidate.first + candidate.length for candidate in _SPARE)
+
+
 def spare() -> Spare | None:
     """Find user ids for runs, where we may change ours; read before the machine's `/proc` is out of sight."""
     if os.geteuid() != 0:

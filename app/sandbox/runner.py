@@ -8,8 +8,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -113,7 +113,7 @@ class Sandbox:
         readable = [item for _, real in places for item in paths.readable(real, self._denied)]
         data = request.SerializeToString()
         begun = time.monotonic()
-        with _scratch_folder() as folder:
+        with scratch.folder() as folder:
             nonce = secrets.token_bytes(NONCE_BYTES)
             order = Order(
                 places=places,
@@ -158,6 +158,7 @@ class Sandbox:
                 self._zygote = None
             if self._zygote is None:
                 self._zygote = Zygote(self._interpreter, self._start)
+                scratch.sweep()  # while it loads
             return self._zygote
 
     def _abandon(self, living: Zygote) -> str:
@@ -167,15 +168,6 @@ class Sandbox:
                 self._zygote = None
         living.close()
         return living.complaints()
-
-
-@contextmanager
-def _scratch_folder() -> Iterator[str]:
-    folder = scratch.make()
-    try:
-        yield folder
-    finally:
-        scratch.remove(folder)
 
 
 def _conclude(outcome: Outcome, nonce: bytes, limits: Limits, duration_ms: float) -> Finished:

@@ -4,6 +4,7 @@ import ctypes
 import ctypes.util
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -120,12 +121,28 @@ def test_errors_name_the_step() -> None:
 # The scratch folder on the host's side
 
 
-def test_scratch_is_private() -> None:
-    folder = scratch.make()
-    assert Path(folder).stat().st_mode & 0o777 == 0o700
-    scratch.remove(folder)
+def test_scratch_is_private_and_goes_away() -> None:
+    with scratch.folder() as folder:
+        assert Path(folder).stat().st_mode & 0o777 == 0o700
+        (Path(folder) / "file").touch()
     assert not Path(folder).exists()
     scratch.remove(folder)
+
+
+def test_leftovers_of_a_killed_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left, fresh, other = (tmp_path / name for name in ("hindcast-run-left", "hindcast-run-fresh", "something-else"))
+    for place in (left, fresh, other):
+        (place / "inner").mkdir(parents=True)
+    with scratch.folder() as held:
+        scratch.sweep()
+        assert left.exists()  # it could be one that is only just being made
+        monkeypatch.setattr(scratch, "_SETTLED_S", 0.0)
+        scratch.sweep()
+        assert Path(held).exists()
+    assert not left.exists()
+    assert not fresh.exists()
+    assert other.exists()
 
 
 def test_removing_what_is_deep_locked_or_linked(tmp_path: Path) -> None:
