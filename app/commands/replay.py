@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _replay(args: argparse.Namespace, code: AgentCode, settings: Settings | None) -> Report:
     # The child loads while this process reads the evidence.
-    with _sandbox(args, settings) as sandbox:
+    with _sandbox(args, code, settings) as sandbox:
         from app.replay.engine import replay
 
         files, seq = _files(args)
@@ -125,7 +125,7 @@ def _suite(args: argparse.Namespace, code: AgentCode, settings: Settings | None)
     folder = Path(args.bundles)
     if not folder.is_dir():
         raise UsageError(f"--bundles {folder}: no such folder")
-    with _sandbox(args, settings) as sandbox:
+    with _sandbox(args, code, settings) as sandbox:
         from app.commands import suite
         from app.replay.engine import replay
 
@@ -138,11 +138,12 @@ def _suite(args: argparse.Namespace, code: AgentCode, settings: Settings | None)
         return suite.run(folder, one, jobs=args.jobs, form=args.format, junit=junit)
 
 
-def _sandbox(args: argparse.Namespace, settings: Settings | None) -> Sandbox:
-    from app.sandbox.runner import Sandbox
+def _sandbox(args: argparse.Namespace, code: AgentCode, settings: Settings | None) -> Sandbox:
+    from app.sandbox.runner import WARM, Sandbox
 
     unconfined = args.unconfined or (settings is not None and settings.sandbox.unconfined)
-    return Sandbox(allow_network=args.allow_network, unconfined=unconfined)
+    # Only tools need Pydantic, which is slow to load.
+    return Sandbox(allow_network=args.allow_network, unconfined=unconfined, preload=WARM if code.registry else ())
 
 
 def _options(args: argparse.Namespace, seq: int | None) -> Options:
@@ -168,7 +169,12 @@ class _Limited:
         self._limits = Limits() if held is None else Limits(wall_s=held.wall_s, memory_bytes=held.memory_mib * MIB)
 
     def run(self, request: RerunRequest) -> Finished:
-        return self._sandbox.run(request, self._limits)
+        from app.sandbox.model import AgentPathError, SandboxError
+
+        try:
+            return self._sandbox.run(request, self._limits)
+        except (AgentPathError, SandboxError) as error:
+            raise UsageError(str(error)) from error
 
 
 def _positive(text: str) -> int:

@@ -9,7 +9,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, get_type_hints, overload
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin, get_type_hints, overload
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from app.runtime.probe import Probe
 
 INTENT_PARAMETER: Final = "intent"
+
+_PLAIN: Final[tuple[Any, ...]] = (str, int, float, bool, bytes, list, dict, tuple, type(None), Any)
+_CONTAINERS: Final[tuple[Any, ...]] = (list, dict, tuple, Union, UnionType)
 
 
 class ToolError(Exception):
@@ -80,7 +84,16 @@ class Tool:
         self._positional = tuple(
             parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_ONLY
         )
-        self.argument_model = _argument_model(name, parameters, hints)
+        self._fields = parameters, {parameter.name: hints[parameter.name] for parameter in parameters}
+        # A model costs milliseconds, and a re-run may never call the tool. Plain types always make one; any other is
+        # tried at once, for a tool that cannot be validated must fail where it is declared.
+        if not all(map(_is_plain, self._fields[1].values())):
+            _ = self.argument_model
+
+    @cached_property
+    def argument_model(self) -> type[BaseModel]:
+        """The Pydantic model that the arguments are validated with."""
+        return _argument_model(self.name, *self._fields)
 
     @cached_property
     def schema(self) -> dict[str, Any]:
@@ -145,6 +158,13 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
         return get_type_hints(function, include_extras=True)
     except (NameError, TypeError, SyntaxError) as error:
         raise ToolDefinitionError(f"the annotations of tool {name!r} cannot be resolved: {error}") from error
+
+
+def _is_plain(hint: Any) -> bool:
+    """Whether a type surely makes a model: scalars, and containers or unions of them."""
+    if hint in _PLAIN:
+        return True
+    return get_origin(hint) in _CONTAINERS and all(map(_is_plain, get_args(hint)))
 
 
 def _takes_intent(parameters: list[inspect.Parameter], hints: dict[str, Any]) -> bool:

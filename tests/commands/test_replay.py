@@ -127,6 +127,7 @@ def test_every_stream_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
         (["--agent", "agent"], "--agent 'agent' is not of the form module:attribute"),
         (["--registry", ":TOOLS"], "--registry ':TOOLS' is not of the form module:attribute"),
         (["--agent-path", "nowhere"], "--agent-path nowhere: no such folder"),
+        (["--agent-path", "/"], "/"),
         (["--snapshot", "nope.pb"], "nope.pb: No such file or directory"),
         (["--build", "v1"], "exclude each other"),
     ],

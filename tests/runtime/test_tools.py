@@ -225,3 +225,24 @@ async def test_a_tool_that_raises_is_reported_and_raises() -> None:
     result, _ = await using("breaks", {}, probe)
     assert isinstance(result.error, ConnectionError)
     assert probe.of("tool_done") == [("breaks", {}, None, result.error, False, False, 0)]
+
+
+def test_a_tool_of_plain_types_makes_its_model_when_it_is_needed() -> None:
+    @tool
+    def plain(name: str, limits: list[int] | None = None) -> str:
+        return name
+
+    assert "argument_model" not in vars(plain)
+    assert plain.schema["parameters"]["title"] == "plainArgs"
+    assert "argument_model" in vars(plain)
+
+
+def test_a_tool_that_cannot_be_validated_fails_where_it_is_declared() -> None:
+    class Opaque:
+        pass
+
+    with pytest.raises(ToolDefinitionError, match="cannot be validated"):
+
+        @tool
+        def opaque(thing: Opaque) -> str:
+            return "never"
