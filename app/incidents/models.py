@@ -112,13 +112,27 @@ class Incident(Base):
     build_hint: Mapped[str | None] = mapped_column(PlainText)
     imported: Mapped[bool] = mapped_column(default=False)
     problem: Mapped[str | None] = mapped_column(PlainText)
+    # Of a live pipeline: which one, and until when new records of the key become evidence by themselves.
+    pipeline: Mapped[str | None] = mapped_column(Text)
+    collect_until: Mapped[int | None] = mapped_column(EpochMs)
+    # Rises with everything that a page shows of the incident itself; runs, exports and searches count their own.
+    version: Mapped[int] = mapped_column(Integer, default=1, server_default=text("1"))
 
     evidence: Mapped[list[Evidence]] = relationship(
         back_populates="incident", order_by="Evidence.position", lazy="raise"
     )
     runs: Mapped[list[Run]] = relationship(back_populates="incident", order_by="Run.number", lazy="raise")
 
-    __table_args__ = (Index(None, "created_at", "id"), Index(None, "entity_key", "seq"))
+    __table_args__ = (
+        Index(None, "created_at", "id"),
+        Index(None, "entity_key", "seq"),
+        Index(
+            "ix_incidents_collecting",
+            "pipeline",
+            "entity_key",
+            postgresql_where=text("collect_until IS NOT NULL"),
+        ),
+    )
 
 
 class Blob(Base):

@@ -19,14 +19,21 @@ from app.incidents.errors import IncidentError
 from app.incidents.store import driver_url
 
 # The newest revision below `migrations/`; a test holds it to the folder, so that a start need not load Alembic.
-HEAD: Final = "0001"
+HEAD: Final = "0002"
 
 _LOCK: Final = 0x48494E44  # "HIND": one migration at a time, whoever starts them
 
 _READ_ONLY: Final = ("alembic_version", "queue_schema")
-_APPEND_ONLY: Final = ("blobs", "evidence", "run_rows", "audit_events")
-_CHANGEABLE: Final = ("incidents", "runs")
-_PASSING: Final = ("drafts", "draft_files")
+_APPEND_ONLY: Final = (
+    "blobs", "evidence", "run_rows", "audit_events",
+    "streams", "shapes", "segments", "keyed_records", "undecodable", "snapshots",
+)  # fmt: skip
+_CHANGEABLE: Final = (
+    "incidents", "runs", "positions", "collectors", "exports", "export_answers", "gatherings", "freezes",
+)  # fmt: skip
+_PASSING: Final = ("drafts", "draft_files", "attempts")
+_SEQUENCES: Final = ("collected_ids",)
+_FUNCTIONS: Final = ("hindcast_add_day(integer)", "hindcast_drop_day(integer)")
 
 
 class SchemaError(IncidentError):
@@ -149,7 +156,7 @@ def _grant(connection: Connection, role: str) -> None:
         )
     ).all()
     tables = [relation for relation, kind in queue if kind == "r"]
-    sequences = [relation for relation, kind in queue if kind == "S"]
+    sequences = [*_SEQUENCES, *(relation for relation, kind in queue if kind == "S")]
     for rights, relations in (
         ("SELECT", _READ_ONLY),
         ("SELECT, INSERT", _APPEND_ONLY),
@@ -158,6 +165,7 @@ def _grant(connection: Connection, role: str) -> None:
     ):
         connection.execute(text(f"GRANT {rights} ON {', '.join(relations)} TO {name}"))
     connection.execute(text(f"GRANT USAGE, SELECT ON SEQUENCE {', '.join(sequences)} TO {name}"))
+    connection.execute(text(f"GRANT EXECUTE ON FUNCTION {', '.join(_FUNCTIONS)} TO {name}"))
 
 
 def _check_server(connection: Connection) -> None:

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine
 from app import resource
 from app.demo.postgres import APPLICATION
 from app.incidents import schema
-from app.incidents.models import Base
+from app.incidents.live_models import Base
 from app.incidents.store import driver_url
 from tests.fixtures.postgres import Database
 
