@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from app.incidents.models import AuditEvent
 from app.incidents.store import WriteSession
+
+# Where the request at hand comes from (its network address); whoever answers requests sets it for each of them.
+ORIGIN: Final[ContextVar[str | None]] = ContextVar("hindcast_origin", default=None)
 
 
 class Action(StrEnum):
@@ -15,14 +19,22 @@ class Action(StrEnum):
 
     INCIDENT_IMPORTED = "incident.imported"
     INCIDENT_EXPORTED = "incident.exported"
+    INCIDENT_OPENED = "incident.opened"
+    STATE_REQUESTED = "state.requested"
+    STATE_REQUESTED_AGAIN = "state.requested_again"
+    SEARCH_REQUESTED = "search.requested"
+    SEARCH_CANCELLED = "search.cancelled"
     EVIDENCE_READ = "evidence.read"
     RUN_REQUESTED = "run.requested"
     RUN_RETRIED = "run.retried"
     RUN_CANCELLED = "run.cancelled"
+    SHARE_CREATED = "share.created"
+    SHARE_OPENED = "share.opened"
+    SHARE_REVOKED = "share.revoked"
 
 
 def record_event(
     session: WriteSession, action: Action, *, who: str, subject: str, detail: Mapping[str, Any] | None = None
 ) -> None:
     """Add an entry in the caller's unit of work: it is kept exactly when what it tells of is."""
-    session.add(AuditEvent(who=who, what=str(action), subject=subject, detail=dict(detail or {})))
+    session.add(AuditEvent(who=who, what=str(action), subject=subject, origin=ORIGIN.get(), detail=dict(detail or {})))

@@ -202,6 +202,8 @@ class Run(Base):
     lease_until: Mapped[int | None] = mapped_column(EpochMs)
     worker: Mapped[str | None] = mapped_column(PlainText)
     error: Mapped[str | None] = mapped_column(PlainText)
+    # The same without anything that an exception may quote: what is shown to people who may not see payloads.
+    error_outline: Mapped[str | None] = mapped_column(PlainText)
     evidence_ids: Mapped[list[int]] = mapped_column(ARRAY(BigInteger))
     build_digest: Mapped[str | None] = mapped_column(Text)
     outcome: Mapped[str | None] = mapped_column(Text)
@@ -304,7 +306,7 @@ class DraftFile(Base):
 
 
 class AuditEvent(Base):
-    """Who did what, when, to what: rows are only ever added."""
+    """Who did what, when, to what, from where: rows are only ever added, and each is linked to the one before."""
 
     __tablename__ = "audit_events"
 
@@ -313,4 +315,5 @@ class AuditEvent(Base):
     who: Mapped[str] = mapped_column(PlainText)
     what: Mapped[str] = mapped_column(Text)
     subject: Mapped[str] = mapped_column(Text, index=True)
+    origin: Mapped[str | None] = mapped_column(PlainText)
     detail: Mapped[dict[str, Any]] = mapped_column(Json)

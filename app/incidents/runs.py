@@ -12,6 +12,7 @@ from app.incidents import repository as db
 from app.incidents.audit import Action, record_event
 from app.incidents.errors import UnknownBuild, WrongState, found
 from app.incidents.models import Incident, Run, RunState
+from app.incidents.redaction import outline
 from app.incidents.store import ReadSession, WriteSession
 from app.replay.verdict import Report
 
@@ -78,7 +79,7 @@ async def retry_run(session: WriteSession, run_id: str, *, who: str, known: Coll
     _check_build(run.build, known)
     run.state = RunState.QUEUED
     run.version += 1
-    run.started_at = run.finished_at = run.error = run.worker = None
+    run.started_at = run.finished_at = run.error = run.error_outline = run.worker = None
     await session.flush()
     await db.enqueue(session, run.id, run.build)
     record_event(session, Action.RUN_RETRIED, who=who, subject=run.id, detail={"attempt": run.attempt})
@@ -159,7 +160,8 @@ async def finish_run(
 
 async def fail_run(session: WriteSession, run_id: str, attempt: int, error: str) -> bool:
     """Record that the tool itself crashed in attempt `attempt`, with the report that a person can send us."""
-    return await db.end(session, run_id, attempt, {"state": RunState.FAILED, "error": error})
+    values = {"state": RunState.FAILED, "error": error, "error_outline": outline(error)}
+    return await db.end(session, run_id, attempt, values)
 
 
 async def time_out_run(session: WriteSession, run_id: str, attempt: int, error: str) -> bool:

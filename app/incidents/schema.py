@@ -19,17 +19,18 @@ from app.incidents.errors import IncidentError
 from app.incidents.store import driver_url
 
 # The newest revision below `migrations/`; a test holds it to the folder, so that a start need not load Alembic.
-HEAD: Final = "0002"
+HEAD: Final = "0003"
 
 _LOCK: Final = 0x48494E44  # "HIND": one migration at a time, whoever starts them
 
-_READ_ONLY: Final = ("alembic_version", "queue_schema")
+_READ_ONLY: Final = ("alembic_version", "queue_schema", "audit_links")
 _APPEND_ONLY: Final = (
     "blobs", "evidence", "run_rows", "audit_events",
     "streams", "shapes", "segments", "keyed_records", "undecodable", "snapshots",
 )  # fmt: skip
 _CHANGEABLE: Final = (
     "incidents", "runs", "positions", "collectors", "exports", "export_answers", "gatherings", "freezes",
+    "shares",
 )  # fmt: skip
 _PASSING: Final = ("drafts", "draft_files", "attempts")
 _SEQUENCES: Final = ("collected_ids",)
