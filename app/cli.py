@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "serve": "serve the console",
     "worker": "run replays that the console asked for",
     "migrate": "bring the database to this version's schema",
+    "audit": "check that the audit trail is whole",
 }
 
 EXIT_INTERNAL: Final = 70

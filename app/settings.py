@@ -124,6 +124,38 @@ class Worker(Section):
     )
 
 
+class Redaction(Section):
+    """What stays hidden from everybody who may not see everything, whatever else is opened to them."""
+
+    attributes: tuple[str, ...] = Field(
+        (), description="Names of attributes, arguments and keys of memory; `*` and `?` as in file names."
+    )
+    paths: tuple[str, ...] = Field(
+        (), description="Places in JSON values: `$.card.number`, `$.items[*].name`, `$..email`."
+    )
+    patterns: tuple[str, ...] = Field((), description="Regular expressions; what they match in any text is hidden.")
+
+    @field_validator("paths")
+    @classmethod
+    def _are_paths(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for path in value:
+            if not re.fullmatch(r"\$?(\.{0,2}[^.\[\]$]+|\[(\d+|\*)\])(\.{1,2}[^.\[\]]+|\[(\d+|\*)\])*", path):
+                raise ValueError(f"{path!r} is not a JSON path such as $.card.number, $.items[*].name or $..email")
+        return value
+
+    @field_validator("patterns")
+    @classmethod
+    def _compile(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in value:
+            try:
+                compiled = re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
+            if compiled.match(""):
+                raise ValueError(f"{pattern!r} matches nothing at all, and so everywhere; name what it has to hold")
+        return value
+
+
 class Build(Section):
     """One build of an agent that may be replayed: how to import it, and the files it consists of."""
 
@@ -180,6 +212,7 @@ class _File(Section):
     database: Database = Database()
     sandbox: Sandbox = Sandbox()
     worker: Worker = Worker()
+    redaction: Redaction = Redaction()
     builds: tuple[Build, ...] = ()
 
     @model_validator(mode="after")
@@ -359,6 +392,7 @@ def _section(location: tuple[int | str, ...]) -> type[BaseModel]:
         "database": Database,
         "sandbox": Sandbox,
         "worker": Worker,
+        "redaction": Redaction,
         "builds": Build,
     }
     return sections.get(name, _File)

@@ -1,6 +1,7 @@
 """The configuration: every mistake is named with its remedy, and every setting is in the documentation."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from app import settings
+from app.incidents.redaction import path_pattern
 from app.settings import Build, Settings, SettingsError, load
 
 DOCS = Path(__file__).parents[1] / "docs" / "configuration.md"
@@ -17,6 +19,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "database": settings.Database,
     "sandbox": settings.Sandbox,
     "worker": settings.Worker,
+    "redaction": settings.Redaction,
     "builds": settings.Build,
 }
 BUILD = '[[builds]]\nname = "a"\nagent = "m:A"\npaths = ["code"]\n'
@@ -118,6 +121,26 @@ def test_a_build_reads_its_times_and_places(config: Path) -> None:
     assert build.paths == (config.parent / "code",)
     assert read(config, text).build("a") is not None
     assert read(config, text).build("b") is None
+
+
+def test_redaction_rules_are_checked_as_they_are_read(config: Path) -> None:
+    text = """[redaction]
+attributes = ["customer.*"]
+paths = ["$.card.number", "items[*].name", "$..email", "$[0]"]
+patterns = ['\\b\\d{16}\\b']"""
+    told = read(config, text).redaction
+    assert (told.attributes, told.patterns) == (("customer.*",), (r"\b\d{16}\b",))
+    assert all(path_pattern(path) for path in told.paths)
+    for wrong, said in (
+        ('paths = ["$"]', "'$' is not a JSON path"),
+        ('paths = ["a..[0]"]', "is not a JSON path"),
+        ('paths = [""]', "is not a JSON path"),
+        ('patterns = ["("]', "'(' is not a regular expression"),
+        ('patterns = ["x*"]', "matches nothing at all"),
+        ("pattern = []", "did you mean patterns?"),
+    ):
+        with pytest.raises(settings.SettingsError, match=re.escape(said)):
+            read(config, f"[redaction]\n{wrong}")
 
 
 def test_the_digest_covers_names_and_contents_and_nothing_else(tmp_path: Path) -> None:
