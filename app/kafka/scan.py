@@ -28,6 +28,7 @@ from app.kafka.windows import PROBING, Log
 __all__ = ["Match", "PartitionReport", "Progress", "Query", "ScanResult", "Stop", "Undecodable", "scan"]
 
 T = TypeVar("T")
+Found = TypeVar("Found", Match[Any], Undecodable)
 
 # What ends the scan as a whole, and not only the partition in which it happened.
 _ENDING: Final = frozenset({Stop.FOUND, Stop.LIMIT, Stop.CANCELLED, Stop.STALLED})
@@ -114,9 +115,9 @@ class _Scan(Generic[T]):
         except BrokerError as error:
             self._close(Stop.STALLED, error.problem)
         self._tell(last=True)
-        matches = tuple(sorted(self._matches, key=lambda one: (one.record.partition, one.record.offset)))
+        matches, bad = _in_order(self._matches), _in_order(self._bad)
         reports = tuple(self._report(partition) for partition in sorted(self._tallies))
-        return ScanResult(self._log.topic, matches, tuple(self._bad), reports, order, time.monotonic() - begun)
+        return ScanResult(self._log.topic, matches, bad, reports, order, time.monotonic() - begun)
 
     def _order(self) -> tuple[list[tuple[int, ...]], str]:
         """Which partitions to read first, and how to say so."""
@@ -200,12 +201,15 @@ class _Scan(Generic[T]):
         """Drop what cannot match without making anything of it: nearly all records end here."""
         wanted = self._query.key
         if wanted is not None:
-            keys = list(map(Message.key, run))
-            if wanted not in keys:
+            if wanted not in map(Message.key, run):
                 return []
-            run = [message for message, key in zip(run, keys, strict=True) if key == wanted]
+            run = [message for message in run if message.key() == wanted]
         for needle in self._query.contains:
-            run = [message for message in run if (value := message.value()) is not None and needle in value]
+            run = [
+                message
+                for message, value in zip(run, map(Message.value, run), strict=True)
+                if value and needle in value
+            ]
         return run
 
     def _look_at(self, tally: _Tally, message: Message[Any, Any]) -> Stop | None:
@@ -269,3 +273,8 @@ class _Scan(Generic[T]):
             Stop.READ if whole else tally.stop,
             "" if whole else tally.detail,
         )
+
+
+def _in_order(found: list[Found]) -> tuple[Found, ...]:
+    """By partition and offset; only an order that depends on nothing else can be compared."""
+    return tuple(sorted(found, key=lambda one: (one.record.partition, one.record.offset)))

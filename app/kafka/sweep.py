@@ -193,6 +193,9 @@ def _runs(batch: Records) -> Iterator[tuple[int, Records]]:
     # `map` and `groupby` over the client's own methods stay out of the interpreter: this is the hot path.
     # (Truth, not equality: comparing a KafkaError with None leaves an exception behind in the client.)
     if not any(map(Message.error, batch)):
+        if len(set(map(Message.partition, batch))) == 1:
+            yield batch[0].partition() or 0, batch
+            return
         for partition, run in groupby(batch, Message.partition):
             yield partition or 0, list(run)
         return

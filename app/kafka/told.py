@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, and not marked so
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+)
 
 from app.kafka.client import settings
 from app.kafka.config import Pipeline

@@ -131,9 +131,8 @@ def explain(
     why = plain(cause)
     if cause.code() in _UNREACHABLE:
         why = f"no answer from {', '.join(pipeline.brokers)} ({why})"
-    return BrokerError(
-        pipeline.name, f"{what}: {why}", remedy_of(pipeline, cause, topic), retriable=cause.code() in _PASSING
-    )
+    remedy, code = remedy_of(pipeline, cause, topic), cause.code()
+    return BrokerError(pipeline.name, f"{what}: {why}", remedy, retriable=code in _PASSING, moving=code in _MOVING)
 
 
 def plain(error: KafkaError) -> str:
