@@ -14,6 +14,7 @@ __all__ = [
     "IncidentError",
     "NotFound",
     "UnknownBuild",
+    "UnknownPipeline",
     "WrongState",
     "found",
 ]
@@ -69,12 +70,22 @@ class UnknownBuild(IncidentError):
         super().__init__(f"hindcast.toml names no build {name!r}; {choice}")
 
 
-class WrongState(IncidentError):
-    """Something asked of a run that its state does not allow."""
+class UnknownPipeline(IncidentError):
+    """A pipeline that the configuration does not name."""
 
-    def __init__(self, action: str, state: str, allowed: str) -> None:
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        self.name = name
+        self.known = tuple(known)
+        choice = f"known pipelines: {', '.join(known)}" if known else "no pipelines are configured: add [[pipelines]]"
+        super().__init__(f"hindcast.toml names no pipeline {name!r}; {choice}")
+
+
+class WrongState(IncidentError):
+    """Something asked of a run, an export or a search that its state does not allow."""
+
+    def __init__(self, action: str, state: str, allowed: str, what: str = "a run") -> None:
         self.state = state
-        super().__init__(f"cannot {action} a run that is {state.replace('_', ' ')}; it must be {allowed}")
+        super().__init__(f"cannot {action} {what} that is {state.replace('_', ' ')}; it must be {allowed}")
 
 
 def found(value: T | None, kind: str, ident: object) -> T:
