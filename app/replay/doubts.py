@@ -69,23 +69,28 @@ class Settled:
 class Settler:
     """Runs the variations of one finished run."""
 
-    def __init__(self, runner: Runner, request: RerunRequest, base: RerunResult, names: Sequence[str]) -> None:
+    def __init__(
+        self, runner: Runner, request: RerunRequest, base: RerunResult, names: Sequence[str], loose: Sequence[str] = ()
+    ) -> None:
+        """`names` are products that were not compared, `loose` those that were only looked up in a stream."""
         self._runner = runner
         self._request = request
         self._base = base
         self._names = names
-        self._seen = unseen(base, names)
-        self._trace = {content(event) for event in base.events}
+        self._loose = loose
+        self._strict = unseen(base, names)
+        self._looked_up = unseen(base, loose)
+        self._compared = _compared(base, names)
 
     def unsettled(self, doubts: Sequence[Doubt]) -> tuple[Doubt, str] | None:
         """The first doubt on which an uncompared product hangs, or may hang; None when all are settled."""
-        if not self._names:
+        if not self._names and not self._loose:
             return None
         for doubt in doubts[:LIMIT]:
             moved = self.settle(doubt).moved
             if moved is not None:
                 return doubt, moved
-        return (doubts[LIMIT], self._names[0]) if len(doubts) > LIMIT else None
+        return (doubts[LIMIT], [*self._names, *self._loose][0]) if len(doubts) > LIMIT else None
 
     def settle(self, doubt: Doubt) -> Settled:
         """Vary one doubtful value."""
@@ -102,15 +107,23 @@ class Settler:
             if varied.outcome != self._base.outcome:
                 continue  # it failed on a value of the wrong kind, which tells nothing
             told = True
-            moved = self._seen.moved(unseen(varied, self._names))
-            if moved and {content(event) for event in varied.events} == self._trace:
-                return Settled(proven, moved[0])
+            moved = self._strict.moved(unseen(varied, self._names))
+            slipped = self._looked_up.moved(unseen(varied, self._loose))
+            if (moved or slipped) and _compared(varied, self._names) == self._compared:
+                return Settled(proven, [*moved, *slipped][0])
+            # Where something that was compared moves as well, a looked-up product is pinned down by it.
             constrained = moved[0] if moved else constrained
         if proven:
             return Settled(proven=True, moved=None)
-        if constrained is None and not told and self._names:
-            constrained = self._names[0]
+        if constrained is None and not told:
+            constrained = next(iter([*self._names, *self._loose]), None)
         return Settled(proven=False, moved=constrained)
+
+
+def _compared(result: RerunResult, names: Sequence[str]) -> tuple[frozenset[bytes], frozenset[tuple[str, str]]]:
+    """What of a run was held against a record: its trace, and the arguments that are not among the unseen."""
+    args = {(i.intent_id, i.args_json) for i in result.intents if f"args:{i.intent_id}" not in names}
+    return frozenset(content(event) for event in result.events), frozenset(args)
 
 
 def _copy(request: RerunRequest) -> RerunRequest:

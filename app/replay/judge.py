@@ -19,7 +19,7 @@ from app.replay.plan import Plan
 from app.replay.rerun_pb2 import RerunResult, ToolRun
 from app.replay.runner import FINISHED, Finished, Runner
 from app.replay.select import Target
-from app.replay.surfaces import judge_surfaces
+from app.replay.surfaces import Judged, judge_surfaces
 from app.replay.suspicion import Suspect, suspects
 from app.replay.timeline import compare_run, replayed_events
 from app.replay.verdict import (
@@ -130,22 +130,23 @@ class Judge:
             first_divergence=None if first is None else first.ordinal,
             notes=(*base.notes, *comparison.notes),
         )
-        outcome, headline, reason = self._decide(result, doubtful, judged.unseen, first)
+        outcome, headline, reason = self._decide(result, doubtful, judged, first)
         return Report(replace(verdict, outcome=outcome, headline=headline, reason=reason), rows)
 
     def _decide(
-        self, result: RerunResult, doubtful: Sequence[Suspect], unseen_names: Sequence[str], first: Row | None
+        self, result: RerunResult, doubtful: Sequence[Suspect], judged: Judged, first: Row | None
     ) -> tuple[Outcome, str, Reason | None]:
         doubts = [*of_reads(doubtful), *self._supplied(result)]
         if first is not None:
-            reason = self._excuse(result, doubtful, doubts, unseen_names)
+            reason = self._excuse(result, doubtful, doubts, judged.unseen)
             if reason is not None:
                 return Outcome.IRREPRODUCIBLE, reason.text, reason
             return Outcome.DIVERGED, headline_of(first), None
-        confined = missing.confined_unproven(result, unseen_names)
+        confined = missing.confined_unproven(result, (*judged.unseen, *judged.loose))
         if confined is not None:
             return Outcome.IRREPRODUCIBLE, confined.text, confined
-        open_doubt = Settler(self.runner, self.plan.request, result, unseen_names).unsettled(doubts)
+        settler = Settler(self.runner, self.plan.request, result, judged.unseen, judged.loose)
+        open_doubt = settler.unsettled(doubts)
         if open_doubt is not None:
             reason = missing.unproven(self.plan, *open_doubt)
             return Outcome.IRREPRODUCIBLE, reason.text, reason

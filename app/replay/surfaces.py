@@ -23,10 +23,15 @@ STATUS_OF: Final[dict[int, str]] = {
 
 @dataclass(frozen=True)
 class Judged:
-    """Surfaces in the order of the page; `unseen` names products that nothing was held against."""
+    """Surfaces in the order of the page.
+
+    `unseen` names products that nothing was held against; `loose` those that were only looked up in a stream which
+    does not say whose they are.
+    """
 
     surfaces: tuple[Surface, ...]
     unseen: tuple[str, ...]
+    loose: tuple[str, ...]
 
 
 def judge_surfaces(plan: Plan, attempt: Attempt, result: RerunResult, rows: Sequence[Row]) -> Judged:
@@ -42,6 +47,7 @@ class _Surfaces:
         self.rows = rows
         self.differing = {difference.surface for difference in compare.differences(rows)}
         self.unseen: list[str] = []
+        self.loose: list[str] = []
 
     def all(self) -> Judged:
         surfaces = [self.status(), self.trace(), self.intents(), self.outputs()]
@@ -50,7 +56,7 @@ class _Surfaces:
         surfaces.append(self.memory())
         if self.result.outcome == RerunResult.SUSPENDED:
             surfaces.append(self.continuation())
-        return Judged(tuple(surfaces), tuple(self.unseen))
+        return Judged(tuple(surfaces), tuple(self.unseen), tuple(self.loose))
 
     def compared(self, name: str, detail: str = "") -> Surface:
         state = SurfaceState.DIFFERENT if name in self.differing else SurfaceState.EQUAL
@@ -97,7 +103,13 @@ class _Surfaces:
             return self.skipped(compare.OUTPUTS, "no outputs stream was handed in")
         if not self.result.outputs:
             return self.skipped(compare.OUTPUTS, "the re-run has none, and recorded outputs carry no key or seq")
-        return self.compared(compare.OUTPUTS, "looked up in the outputs stream")
+        stream = set(self.plan.originals.outputs)
+        if stream <= set(self.result.outputs):
+            return self.compared(compare.OUTPUTS, "the only output of the stream")
+        self.loose.append("output")
+        return self.skipped(
+            compare.OUTPUTS, f"an equal one is in the stream, but its {len(stream)} outputs do not say whose they are"
+        )
 
     def detail(self) -> Surface:
         if self.attempt.category is not Category.FAILURE:

@@ -39,7 +39,12 @@ async def AGENT(ctx):
 
 
 def verdict_of(
-    body: str, value: bytes, folder: Path, runner: InProcessRunner, vindicated: Sequence[str] = ()
+    body: str,
+    value: bytes,
+    folder: Path,
+    runner: InProcessRunner,
+    vindicated: Sequence[str] = (),
+    outputs: Sequence[bytes] = (),
 ) -> Verdict:
     """The verdict on a start at seq 1 whose only snapshot was taken two activations later."""
     (folder / "doubted.py").write_text(TEMPLATE.format(body=body))
@@ -54,6 +59,8 @@ def verdict_of(
         EvidenceFile(Role.TRACES, "traces.pb", traces),
         EvidenceFile(Role.EVENT, "event.pb", serialize(envelope)),
     ]
+    if outputs:
+        files.append(EvidenceFile(Role.OUTPUTS, "outputs.bin", write_frames(outputs)))
     return replay(files, runner, code, options=Options(vindicated=frozenset(vindicated))).verdict
 
 
@@ -81,6 +88,20 @@ def test_an_unvouched_value_must_not_reach_what_was_not_compared(
     verdict = verdict_of(AGENTS[agent], value, tmp_path, runner)
     assert verdict.outcome is outcome, verdict.headline
     assert [read["read"] for read in verdict.reads] == ["get('tier')"]
+
+
+def test_an_output_that_may_be_another_activations_vouches_for_nothing(tmp_path: Path, runner: InProcessRunner) -> None:
+    # The stream holds 30 because a later activation, with the value that was written later, gave it.
+    verdict = verdict_of(AGENTS["into_the_output"], b"30", tmp_path, runner, outputs=[b"20", b"30"])
+    assert verdict.outcome is Outcome.IRREPRODUCIBLE, verdict.headline
+    outputs = next(surface for surface in verdict.surfaces if surface.name == "outputs")
+    assert not outputs.compared
+    assert "do not say whose" in outputs.detail
+
+
+def test_the_only_output_of_a_stream_is_its_own(tmp_path: Path, runner: InProcessRunner) -> None:
+    verdict = verdict_of(AGENTS["into_the_output"], b"30", tmp_path, runner, outputs=[b"30"])
+    assert verdict.outcome is Outcome.REPRODUCED, verdict.headline
 
 
 def test_a_read_that_another_build_has_vindicated_is_no_doubt(tmp_path: Path, runner: InProcessRunner) -> None:
