@@ -12,8 +12,7 @@ except ImportError as error:
     ) from error
 
 from app.pipeline.beam.sinks import DefaultSinkResolver
-from app.pipeline.beam.transform import RunAgent
+from app.pipeline.beam.transform import RunAgent, RunAgentOutputs
 from app.runtime.config import AgentConfig
-from app.runtime.transform import RunAgentOutputs
 
 __all__ = ["AgentConfig", "DefaultSinkResolver", "RunAgent", "RunAgentOutputs"]

@@ -116,7 +116,7 @@ def _write_bag(bag: Any, before: tuple[bytes, ...], after: tuple[bytes, ...]) ->
 
 
 class KeyedDoFn(beam.DoFn):
-    """Runs an agent over KV[bytes, AgentEnvelope]; main output the agent's bytes, every other stream a tag.
+    """Runs an agent over KV[bytes, AgentEnvelope]; main output the key and the agent's bytes, other streams a tag each.
 
     An error that `keyed.process` raises fails the bundle: nothing of it is emitted, and the runner tries again.
     """
@@ -228,7 +228,7 @@ class KeyedDoFn(beam.DoFn):
         for emission in step.emissions:
             self._sent[emission.stream].inc()
             if emission.stream is Stream.OUTPUTS:
-                yield emission.value
+                yield emission.key, emission.value
             else:
                 yield TaggedOutput(str(emission.stream), emission.value)
 

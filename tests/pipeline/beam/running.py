@@ -2,6 +2,8 @@
 
 import itertools
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import apache_beam as beam
@@ -63,14 +65,26 @@ def streams(outputs: RunAgentOutputs) -> dict[Stream, Any]:
     }
 
 
-def run(agent: Any, config: Any, steps: list[Step]) -> dict[Stream, list[bytes]]:
-    """Run the steps through RunAgent."""
+@contextmanager
+def noting() -> Iterator[tuple[int, dict[Stream, list[bytes]]]]:
+    """A run's number, and the records that are noted under it."""
     number = next(_runs)
     _written[number] = defaultdict(list)
+    yield number, _written[number]
+    del _written[number]
+
+
+def note(number: int, outputs: RunAgentOutputs) -> None:
+    """Write every stream down."""
+    for stream, collection in streams(outputs).items():
+        collection | f"Note {stream}" >> beam.ParDo(Write(number, stream))
+
+
+def run(agent: Any, config: Any, steps: list[Step]) -> dict[Stream, list[bytes]]:
+    """Run the steps through RunAgent on the direct runner."""
     options = PipelineOptions([])
     options.view_as(StandardOptions).streaming = True
-    with beam.Pipeline(runner=BundleBasedDirectRunner(), options=options) as pipeline:
-        outputs = pipeline | stream_of(steps) | RunAgent(agent, config)
-        for stream, collection in streams(outputs).items():
-            collection | f"Note {stream}" >> beam.ParDo(Write(number, stream))
-    return _written.pop(number)
+    with noting() as (number, sent):
+        with beam.Pipeline(runner=BundleBasedDirectRunner(), options=options) as pipeline:
+            note(number, pipeline | stream_of(steps) | RunAgent(agent, config))
+        return sent
