@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -27,6 +27,9 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+
+from app.incidents.rules import FreezeRule
+from app.kafka.config import Pipeline
 
 MIB: Final = 1024 * 1024
 FILE_NAME: Final = "hindcast.toml"
@@ -156,6 +159,21 @@ class Redaction(Section):
         return value
 
 
+class Collector(Section):
+    """How the process that follows the pipelines behaves, and how long it keeps what it read."""
+
+    start: Literal["beginning", "end"] = Field(
+        "beginning", description="Where to begin in a topic that was never followed: `beginning` or `end`."
+    )
+    keep_days: int = Field(14, description="Days after which collected records are dropped.", ge=1, le=3650)
+    keep_gib: float = Field(
+        50.0, description="Disk that collected records may take, in GiB; the oldest days are dropped first.", gt=0
+    )
+    export_timeout_s: float = Field(
+        60.0, description="Seconds after which an export that was not answered is timed out.", gt=0, le=86400
+    )
+
+
 class Build(Section):
     """One build of an agent that may be replayed: how to import it, and the files it consists of."""
 
@@ -213,14 +231,32 @@ class _File(Section):
     sandbox: Sandbox = Sandbox()
     worker: Worker = Worker()
     redaction: Redaction = Redaction()
+    collector: Collector = Collector()
     builds: tuple[Build, ...] = ()
+    pipelines: tuple[Pipeline, ...] = ()
+    freeze: tuple[FreezeRule, ...] = ()
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
-        names = [build.name for build in self.builds]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"builds: the name {name!r} is used {names.count(name)} times; each needs its own")
+        for table in ("builds", "pipelines", "freeze"):
+            names = [one.name for one in getattr(self, table)]
+            for name in names:
+                if (times := names.count(name)) > 1:
+                    raise ValueError(f"{table}: the name {name!r} is used {times} times; each needs its own")
+        return self
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> Self:
+        """See that whatever is referred to by its name is there."""
+        builds, pipelines = {one.name for one in self.builds}, {one.name for one in self.pipelines}
+        for pipeline in self.pipelines:
+            for name in pipeline.builds:
+                if name not in builds:
+                    raise ValueError(f"pipelines: {pipeline.name!r} names the build {name!r}, which is not configured")
+        for rule in self.freeze:
+            for name in rule.pipelines:
+                if name not in pipelines:
+                    raise ValueError(f"freeze: {rule.name!r} names the pipeline {name!r}, which is not configured")
         return self
 
 
@@ -251,6 +287,10 @@ class Settings(_File):
     def build(self, name: str) -> Build | None:
         """Find a build by its name."""
         return next((build for build in self.builds if build.name == name), None)
+
+    def pipeline(self, name: str) -> Pipeline | None:
+        """Find a pipeline by its name."""
+        return next((pipeline for pipeline in self.pipelines if pipeline.name == name), None)
 
     def with_database(self, url: str, owner_url: str | None = None) -> Settings:
         """Return the same settings over another database (an embedded one that was just found or started)."""
@@ -289,7 +329,9 @@ def load(file: Path | None = None, environment: Mapping[str, str] | None = None)
     except ValidationError as error:
         raise SettingsError("\n".join(_explain(error, source))) from None
     builds = tuple(_placed(build, source) for build in checked.builds)
-    values = {name: getattr(checked, name) for name in _File.model_fields} | {"builds": builds}
+    base = source.parent if source is not None else Path.cwd()
+    pipelines = tuple(pipeline.placed(base) for pipeline in checked.pipelines)
+    values = {name: getattr(checked, name) for name in _File.model_fields} | {"builds": builds, "pipelines": pipelines}
     return Settings.model_construct(**values, source=source, home=home(env), token=_read_token(env))
 
 
@@ -386,16 +428,20 @@ def _dotted(location: tuple[int | str, ...]) -> str:
 
 
 def _section(location: tuple[int | str, ...]) -> type[BaseModel]:
-    name = location[0] if len(location) > 1 else None
-    sections: dict[Any, type[BaseModel]] = {
-        "console": Console,
-        "database": Database,
-        "sandbox": Sandbox,
-        "worker": Worker,
-        "redaction": Redaction,
-        "builds": Build,
-    }
-    return sections.get(name, _File)
+    """Find the table that holds the last name of a place, however deep it lies."""
+    section: type[BaseModel] = _File
+    for name in location[:-1]:
+        field = section.model_fields.get(name) if isinstance(name, str) else None
+        inner = None if field is None else _table(field.annotation)
+        section = section if inner is None else inner
+    return section
+
+
+def _table(annotation: Any) -> type[BaseModel] | None:
+    """The table that a setting holds, or a list of; None where it holds a plain value."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for inner in get_args(annotation) if (found := _table(inner)) is not None), None)
 
 
 def _nearest(location: tuple[int | str, ...]) -> str:
@@ -406,5 +452,5 @@ def _nearest(location: tuple[int | str, ...]) -> str:
 
 def _description(location: tuple[int | str, ...]) -> str:
     names = [part for part in location[1:] if isinstance(part, str)]
-    field = _section(location).model_fields.get(names[0]) if names else None
+    field = _section(location).model_fields.get(names[-1]) if names else None
     return f"expected: {field.description}" if field is not None and field.description else "see docs/configuration.md"
