@@ -81,6 +81,7 @@ class Settler:
         self._strict = unseen(base, names)
         self._looked_up = unseen(base, loose)
         self._compared = _compared(base, names)
+        self._settled: dict[Doubt, Settled] = {}
 
     def unsettled(self, doubts: Sequence[Doubt]) -> tuple[Doubt, str] | None:
         """The first doubt on which an uncompared product hangs, or may hang; None when all are settled."""
@@ -93,7 +94,12 @@ class Settler:
         return (doubts[LIMIT], [*self._names, *self._loose][0]) if len(doubts) > LIMIT else None
 
     def settle(self, doubt: Doubt) -> Settled:
-        """Vary one doubtful value."""
+        """Vary one doubtful value; asked again, it remembers."""
+        if doubt not in self._settled:
+            self._settled[doubt] = self._settle(doubt)
+        return self._settled[doubt]
+
+    def _settle(self, doubt: Doubt) -> Settled:
         proven = told = False
         constrained: str | None = None
         for request in doubt.requests(self._request):

@@ -76,14 +76,20 @@ def replay(
     except UnusableEvidence as error:
         return _unusable_files(files, error.problems)
     try:
-        answers.verify(evidence.snapshots)
-        _refuse_torn(evidence)
-        target = select(evidence, chosen.seq)
-        _refuse_other_envelope(evidence, target)
+        target = find(evidence, chosen.seq)
     except Unanswerable as stop:
         return Report(_stopped(evidence, stop))
     planner = Planner(evidence, target, code, chosen.allow_network, chosen.tool_answers)
     return _Replay(evidence, target, planner, runner, chosen).run()
+
+
+def find(evidence: Evidence, seq: int | None) -> Target:
+    """The attempts that loaded evidence is about; raises Unanswerable for evidence that may not be run at all."""
+    answers.verify(evidence.snapshots)
+    _refuse_torn(evidence)
+    target = select(evidence, seq)
+    _refuse_other_envelope(evidence, target)
+    return target
 
 
 @dataclass(frozen=True)
@@ -111,13 +117,13 @@ class _Replay:
         try:
             plan = self._plan(attempt)
         except Unanswerable as stop:
-            ref = _bare_ref(attempt, self.target.kind)
+            ref = bare_ref(attempt, self.target.kind)
             return Report(_stopped(self.evidence, stop, ref))
         return self._judged(plan)
 
     def _plan(self, attempt: Attempt) -> Plan:
         kind, intent = self.target.kind, self.target.intent_id
-        _refuse_unanswerable(attempt, self.planner.code)
+        refuse_unanswerable(attempt, self.planner.code)
         envelopes = self.planner.envelopes_of(attempt, kind)
         state = self._state(attempt, kind, intent)
         return self.planner.plan(attempt, kind, envelopes, state, intent)
@@ -144,7 +150,7 @@ class _Replay:
         return replace(report, ledger=attach(finished.result.ledger, report.rows))
 
 
-def _refuse_unanswerable(attempt: Attempt, code: AgentCode) -> None:
+def refuse_unanswerable(attempt: Attempt, code: AgentCode) -> None:
     """What can be told without a run: hooks left out, newer events, a wall-clock timeout."""
     if attempt.category is Category.FAILURE and attempt.reason == REASON_TIMEOUT:
         stop = missing.recorded_timeout()
@@ -220,10 +226,16 @@ def _summary(envelope: AgentEnvelope) -> str:
 
 
 def _unusable_files(files: Sequence[EvidenceFile], problems: Sequence[FileProblem]) -> Report:
-    text = "; ".join(f"{p.name}: {p.problem}" for p in problems)
-    reason = Reason(
+    reason = unusable(problems)
+    digests = {"files": file_digests(Evidence(tuple(files)))}
+    return Report(Verdict(Outcome.UNUSABLE, reason.text, reason=reason, digests=digests))
+
+
+def unusable(problems: Sequence[FileProblem]) -> Reason:
+    """The reason of files that cannot be read."""
+    return Reason(
         "unusable_file",
-        text,
+        "; ".join(f"{p.name}: {p.problem}" for p in problems),
         problems[0].remedy,
         {
             "files": [
@@ -238,8 +250,6 @@ def _unusable_files(files: Sequence[EvidenceFile], problems: Sequence[FileProble
             ]
         },
     )
-    digests = {"files": file_digests(Evidence(tuple(files)))}
-    return Report(Verdict(Outcome.UNUSABLE, text, reason=reason, digests=digests))
 
 
 def _stopped(evidence: Evidence, stop: Unanswerable, ref: AttemptRef | None = None) -> Verdict:
@@ -257,7 +267,8 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith(".") else ".")
 
 
-def _bare_ref(attempt: Attempt, kind: str) -> AttemptRef:
+def bare_ref(attempt: Attempt, kind: str) -> AttemptRef:
+    """An attempt as a verdict names it, before any plan was made for it."""
     return AttemptRef(
         entity_key=attempt.entity_key,
         seq=attempt.seq,

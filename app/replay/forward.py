@@ -31,17 +31,27 @@ class Forward:
 
     def reach(self, life: int, counter: int) -> State | None:
         """The state at a counter, or None when it cannot be reached exactly."""
-        steps = {self.planner.counter(a, a.kind): a for a in self.target.all_attempts if a.life == life and a.committed}
-        base = self._base(life, counter, steps)
-        if base is None:
+        route = self.route(life, counter)
+        if route is None:
             return None
-        state = base
-        for at in range(base.counter, counter):
-            reached = self._step(steps[at], state, at + 1)
+        state, steps = route
+        for at, attempt in enumerate(steps, state.counter + 1):
+            reached = self._step(attempt, state, at)
             if reached is None:
                 return None
             state = reached
         return state
+
+    def route(self, life: int, counter: int) -> tuple[State, tuple[Attempt, ...]] | None:
+        """An exact state to begin from and the attempts to run through, their envelopes at hand; runs nothing."""
+        steps = {self.planner.counter(a, a.kind): a for a in self.target.all_attempts if a.life == life and a.committed}
+        base = self._base(life, counter, steps)
+        if base is None:
+            return None
+        between = tuple(steps[at] for at in range(base.counter, counter))
+        if any(next(self._envelopes(attempt), None) is None for attempt in between):
+            return None
+        return base, between
 
     def _base(self, life: int, counter: int, steps: dict[int, Attempt]) -> State | None:
         """The nearest earlier exact state from which every step is traced."""

@@ -13,7 +13,7 @@ from typing import Any
 from app.replay import compare, missing
 from app.replay.attempts import Attempt
 from app.replay.digests import file_digests, products
-from app.replay.doubts import Doubt, Settler, of_answers, of_reads
+from app.replay.doubts import LIMIT, Doubt, Settler, of_answers, of_reads
 from app.replay.evidence import Evidence
 from app.replay.plan import Plan
 from app.replay.rerun_pb2 import RerunResult, ToolRun
@@ -130,22 +130,39 @@ class Judge:
             first_divergence=None if first is None else first.ordinal,
             notes=(*base.notes, *comparison.notes),
         )
-        outcome, headline, reason = self._decide(result, doubtful, judged, first)
+        loose = () if first is not None else judged.loose
+        settler = Settler(self.runner, self.plan.request, result, judged.unseen, loose)
+        verdict = replace(verdict, served=self._with_proofs(base.served, result, settler))
+        outcome, headline, reason = self._decide(result, doubtful, judged, first, settler)
         return Report(replace(verdict, outcome=outcome, headline=headline, reason=reason), rows)
 
+    def _with_proofs(self, served: Mapping[str, Any], result: RerunResult, settler: Settler) -> Mapping[str, Any]:
+        """Say of each supplied tool answer that was used whether a recorded request carries it, which proves it."""
+        answers = self.plan.request.tool_answers
+        proofs = [
+            {"tool": answers[at].tool, "arguments": answers[at].args_json, "proven": settler.settle(doubt).proven}
+            for doubt in self._supplied(result)[:LIMIT]
+            if (at := doubt.answer) is not None
+        ]
+        return {**served, "supplied": proofs} if proofs else served
+
     def _decide(
-        self, result: RerunResult, doubtful: Sequence[Suspect], judged: Judged, first: Row | None
+        self,
+        result: RerunResult,
+        doubtful: Sequence[Suspect],
+        judged: Judged,
+        first: Row | None,
+        settler: Settler,
     ) -> tuple[Outcome, str, Reason | None]:
         doubts = [*of_reads(doubtful), *self._supplied(result)]
         if first is not None:
-            reason = self._excuse(result, doubtful, doubts, judged.unseen)
+            reason = self._excuse(result, doubtful, doubts, settler)
             if reason is not None:
                 return Outcome.IRREPRODUCIBLE, reason.text, reason
             return Outcome.DIVERGED, headline_of(first), None
         confined = missing.confined_unproven(result, (*judged.unseen, *judged.loose))
         if confined is not None:
             return Outcome.IRREPRODUCIBLE, confined.text, confined
-        settler = Settler(self.runner, self.plan.request, result, judged.unseen, judged.loose)
         open_doubt = settler.unsettled(doubts)
         if open_doubt is not None:
             reason = missing.unproven(self.plan, *open_doubt)
@@ -153,7 +170,7 @@ class Judge:
         return Outcome.REPRODUCED, "The same run again: everything that could be compared is equal.", None
 
     def _excuse(
-        self, result: RerunResult, doubtful: Sequence[Suspect], doubts: Sequence[Doubt], names: Sequence[str]
+        self, result: RerunResult, doubtful: Sequence[Suspect], doubts: Sequence[Doubt], settler: Settler
     ) -> Reason | None:
         """Why a difference need not be the code's doing; None when it is."""
         confined = missing.confined_difference(result)
@@ -161,7 +178,6 @@ class Judge:
             return confined
         if doubtful:
             return missing.drift(self.plan, doubtful)
-        settler = Settler(self.runner, self.plan.request, result, names)
         supplied = next((d for d in doubts if d.answer is not None and not settler.settle(d).proven), None)
         return None if supplied is None else missing.supplied(supplied)
 

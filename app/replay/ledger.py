@@ -23,6 +23,7 @@ from app.replay.verdict import LedgerEntry, Row
 
 DEFAULT_BYTES: Final = 8 * 1024 * 1024
 HEAD: Final = 1_000
+LEAF: Final = 16_000
 LONG: Final = 256 * 1024
 
 
@@ -34,11 +35,15 @@ class Ledger:
         self._lines: list[str] = []
         self._cut = 0
 
-    def add(self, kind: str, **fields: Any) -> None:
-        """Add one entry; long values are shortened, and what does not fit at all is counted."""
-        line = _line(kind, fields)
+    def add(self, kind: str, *, request: str | None = None, **fields: Any) -> None:
+        """Add one entry; long values are shortened, and what does not fit at all is counted.
+
+        `request` is JSON already, and is taken as it is written.
+        """
+        line = _line(kind, fields, request)
         if len(line) > min(self._left, LONG):
-            line = _line(kind, {name: shortened(value) for name, value in fields.items()})
+            short = {name: shortened(value) for name, value in fields.items()}
+            line = _line(kind, short, None if request is None else _encode(_cut(request)))
         if len(line) > self._left:
             self._cut += 1
             return
@@ -51,8 +56,12 @@ class Ledger:
         return "".join(lines).encode("utf-8", "backslashreplace")
 
 
-def _line(kind: str, fields: Mapping[str, Any]) -> str:
-    return json.dumps({"kind": kind, **fields}, ensure_ascii=False, default=_rendered) + "\n"
+def _line(kind: str, fields: Mapping[str, Any], request: str | None = None) -> str:
+    try:
+        body = _encode({"kind": kind, **fields})
+    except (TypeError, ValueError, RecursionError):  # keys that are no text, a value that holds itself
+        body = _encode({"kind": kind, **{name: _jsonable(value) for name, value in fields.items()}})
+    return f"{body}\n" if request is None else f'{body[:-1]}, "request": {request}}}\n'
 
 
 def _rendered(value: object) -> str:
@@ -63,23 +72,56 @@ def _rendered(value: object) -> str:
         return f"<{type(value).__name__} that cannot be shown>"
 
 
-def shortened(value: Any) -> Any:
+def _jsonable(value: Any) -> Any:
+    try:
+        _encode(value)
+    except (TypeError, ValueError, RecursionError):
+        return _rendered(value)
+    return value
+
+
+# Made once: json.dumps would make a new encoder for every line.
+_encode: Final = json.JSONEncoder(ensure_ascii=False, default=_rendered).encode
+
+
+def shortened(value: Any, longest: int = HEAD) -> Any:
     """The value itself when it is short, else its head, size and digest."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_rendered)
-    if len(text) <= HEAD:
+    text = value if isinstance(value, str) else _encode(_jsonable(value))
+    if len(text) <= longest:
         return value
     data = text.encode("utf-8", "backslashreplace")
-    return {"head": text[:HEAD], "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    return {"head": text[:longest], "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _cut(request: str) -> Any:
+    """A long request with its long texts shortened one by one, so that a person still sees who said what."""
+    try:
+        for longest in (LEAF, HEAD):
+            cut = _leaves_cut(json.loads(request), longest)
+            if len(_encode(cut)) <= LONG // 2:
+                return cut
+    except RecursionError:
+        pass
+    return shortened(request)
+
+
+def _leaves_cut(value: Any, longest: int) -> Any:
+    if isinstance(value, dict):
+        return {name: _leaves_cut(item, longest) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_leaves_cut(item, longest) for item in value]
+    return shortened(value, longest) if isinstance(value, str) else value
 
 
 def readable(value: bytes | None) -> Any:
-    """Bytes as text where they are text, else as hex; None stays None."""
+    """Bytes as text where they are text, else as hex (long ones as their head, size and digest); None stays None."""
     if value is None:
         return None
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError:
-        return {"hex": value[:LONG].hex(), "bytes": len(value)}
+        told = {"hex": value[:HEAD].hex(), "bytes": len(value)}
+        return told if len(value) <= HEAD else {**told, "sha256": hashlib.sha256(value).hexdigest()}
 
 
 def memory_value(encoded: bytes | None) -> Any:
@@ -120,7 +162,7 @@ def attach(data: bytes, rows: Sequence[Row]) -> tuple[LedgerEntry, ...]:
 
 def _bodies(data: bytes) -> list[dict[str, Any]]:
     """The entries as written, each decoded response put where its call is."""
-    bodies: list[dict[str, Any]] = [json.loads(line) for line in data.split(b"\n") if line]
+    bodies: list[dict[str, Any]] = json.loads(b"[" + b",".join(data.splitlines()) + b"]")
     decoded = {body["cache_key"]: body for body in bodies if body["kind"] == "decoded"}
     for body in bodies:
         if body["kind"] == "model" and body["cache_key"] in decoded:

@@ -33,7 +33,7 @@ def reason_of(plan: Plan, result: RerunResult, doubtful: Sequence[Suspect]) -> R
     """
     miss = result.miss
     request = json.loads(miss.request_json)
-    part, near = _near(plan, request)
+    part, near, recorded = _near(plan, request)
     if near is None and plan.attempt is not None:
         consumed = {answer.cache_key for answer in result.served}
         near = next((key for key in plan.answers.own if key not in consumed), None)
@@ -47,6 +47,7 @@ def reason_of(plan: Plan, result: RerunResult, doubtful: Sequence[Suspect]) -> R
         details["nearest"] = {"cache_key": near, "source": _source(plan, near)}
     if part is not None:
         details["differs"] = NAMES.get(part, part)
+        details["recorded"] = recorded
     return Reason(code, f"A model request at step {miss.step_index} has no recorded response: {why}.", remedy, details)
 
 
@@ -77,15 +78,15 @@ def _classify(
             f"this code asks with another {NAMES.get(part, part)} than was recorded",
             ("Replay with the build that ran, or take this as what the changed code does."),
         )
-    obtained = len(_obtained(plan))
+    wanted = len(obtained(plan))
     if not answers.own and not any(snapshot.counter > plan.counter for snapshot in plan.images.bound):
         why = "every snapshot of this life was taken before the attempt committed its responses"
         if not plan.images.bound:
             why = "there is no snapshot of this life of the key"
         return "no_responses", why, "Export the key after the attempt, before 64 newer calls or 6 hours."
-    if len(answers.own) < obtained:
+    if len(answers.own) < wanted:
         why = (
-            f"{len(answers.own)} of the {obtained} responses that it obtained were captured; the others had been"
+            f"{len(answers.own)} of the {wanted} responses that it obtained were captured; the others had been"
             " evicted, or purged after 6 hours"
         )
         return "evicted", why, "Hand in an earlier snapshot as well: one taken before newer calls evicted them."
@@ -100,15 +101,15 @@ def _classify(
     return "request_changed", why, "Replay with the build that ran, or take this as what the changed code does."
 
 
-def _near(plan: Plan, request: dict[str, Any]) -> tuple[str | None, str | None]:
-    """The one part of the request whose replacement gives a captured key, and that key."""
+def _near(plan: Plan, request: dict[str, Any]) -> tuple[str | None, str | None, Any]:
+    """The one part of the request whose replacement gives a captured key, that key, and what replaced it."""
     captured = {*plan.answers.sources, *plan.answers.withheld}
     for part in PARTS:
         for value in _replacements(plan, part, request):
             key = identity.cache_key(identity.canonical_json({**request, part: value}))
             if key in captured:
-                return part, key
-    return None, None
+                return part, key, value
+    return None, None, None
 
 
 def _replacements(plan: Plan, part: str, request: dict[str, Any]) -> Iterator[Any]:
@@ -151,8 +152,8 @@ def _calls(plan: Plan) -> list[TraceEvent]:
     return [record.event for record in plan.attempt.records if record.event.event_type == EventType.LLM_CALL]
 
 
-def _obtained(plan: Plan) -> list[TraceEvent]:
-    """The recorded calls that the provider answered."""
+def obtained(plan: Plan) -> list[TraceEvent]:
+    """The recorded calls of an attempt that the provider answered."""
     return [event for event in _calls(plan) if event.attributes.get("beam_agents.cache_hit") == "false"]
 
 

@@ -134,7 +134,7 @@ class Recorder(Probe):
                 step=step_index,
                 cache_key=cache_key,
                 from_cache=from_cache,
-                request=json.loads(material),
+                request=material,
                 response=readable(response),
             )
 
@@ -230,11 +230,11 @@ def _said(error: BaseException) -> str:
 
 
 def _shown(value: object) -> Any:
-    """A value for the ledger: bytes as text, containers by their items, anything else as it is."""
+    """A value for the ledger: bytes as text, a container's items too, anything else as it is."""
     if isinstance(value, bytes):
         return readable(value)
     if isinstance(value, (tuple, list)):
-        return [_shown(item) for item in value]
+        return [readable(item) if isinstance(item, bytes) else item for item in value]
     return value
 
 

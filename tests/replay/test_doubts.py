@@ -118,6 +118,8 @@ def test_a_supplied_tool_answer_that_a_recorded_request_carries_is_proven(runner
     verdict = replay(one.bundle(), runner, one.code(), options=Options(tool_answers=(answer,))).verdict
     assert verdict.outcome is Outcome.REPRODUCED, verdict.headline
     assert verdict.served["tools"] == {"supplied": 1}
+    (proof,) = verdict.served["supplied"]
+    assert (proof["tool"], proof["arguments"], proof["proven"]) == ("lookup", answer.args_json, True)
 
 
 def test_a_wrong_tool_answer_is_a_miss_not_a_divergence(runner: InProcessRunner) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from app.replay.engine import Options, replay
 from app.replay.inprocess import InProcessRunner
-from app.replay.ledger import HEAD, Ledger, memory_value, readable, shortened
+from app.replay.ledger import HEAD, LEAF, Ledger, memory_value, readable, shortened
 from app.replay.verdict import LedgerEntry, Outcome, Report
 from tests.golden.scenarios import has_valid_command, names, scenario
 
@@ -76,12 +76,28 @@ def test_a_long_value_becomes_its_head_size_and_digest() -> None:
     assert len(entry["response"]["sha256"]) == 64
 
 
+def test_of_a_long_request_every_long_text_is_cut_by_itself() -> None:
+    ledger = Ledger(10_000_000)
+    messages = [{"role": "system", "content": "s" * 400_000}, {"role": "user", "content": "refund me"}]
+    ledger.add("model", request=json.dumps({"model": "m", "messages": messages}), response="yes")
+    (entry,) = map(json.loads, ledger.dump().splitlines())
+    first, last = entry["request"]["messages"]
+    assert (first["content"]["bytes"], len(first["content"]["head"]), last["content"]) == (400_000, LEAF, "refund me")
+    many = [{"role": "user", "content": "u" * 20_000}] * 1_000
+    ledger.add("model", request=json.dumps({"messages": many}))
+    assert set(json.loads(ledger.dump().splitlines()[1])["request"]) == {"head", "bytes", "sha256"}
+
+
 class Hostile:
     def __repr__(self) -> str:
         raise SystemError("no")
 
 
-@pytest.mark.parametrize("value", [Hostile(), {1: {2}}, "\ud800", float("nan"), b"\xff\x00"])
+CIRCLE: list[Any] = []
+CIRCLE.append(CIRCLE)
+
+
+@pytest.mark.parametrize("value", [Hostile(), {1: {2}}, {(1, 2): 3}, CIRCLE, "\ud800", float("nan"), b"\xff\x00"])
 def test_a_value_that_cannot_be_rendered_is_shown_as_what_it_is(value: Any) -> None:
     ledger = Ledger(10_000)
     ledger.add("tool", value=value)
@@ -91,6 +107,8 @@ def test_a_value_that_cannot_be_rendered_is_shown_as_what_it_is(value: Any) -> N
 def test_bytes_are_text_where_they_are_text() -> None:
     assert readable("é".encode()) == "é"
     assert readable(b"\xff\x01") == {"hex": "ff01", "bytes": 2}
+    long = readable(b"\xff" * 20_000_000)
+    assert (len(long["hex"]), long["bytes"], len(long["sha256"])) == (2 * HEAD, 20_000_000, 64)
     assert readable(None) is None
     assert memory_value(b"\x00plain") == "plain"
     assert memory_value(b"\x01\x00\x00\x00\x01a\x00\x00\x00\x02bc") == ["a", "bc"]

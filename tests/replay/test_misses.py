@@ -2,6 +2,7 @@
 
 # complaints 8 and 9
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -56,6 +57,8 @@ def test_the_part_that_differs_is_searched_for(name: str, part: str, runner: InP
     assert reason.details["differs"] == part
     assert part in reason.text
     assert reason.details["nearest"]["source"] == "snapshot.pb"
+    name = {"sampling": "params"}.get(part, part)
+    assert json.dumps(reason.details["recorded"]) != json.dumps(reason.details["request"][name])
 
 
 def test_a_tool_that_ran_again_is_named_as_another_suspect(runner: InProcessRunner) -> None:
