@@ -178,12 +178,22 @@ class Evidence(Base):
     __table_args__ = (UniqueConstraint("incident_id", "position"),)
 
 
+class RunKind(StrEnum):
+    """What a run is for: to repeat what was recorded, or to try a decision that nobody has taken yet."""
+
+    REPLAY = "replay"
+    WHAT_IF = "what-if"
+
+
 class Run(Base):
     """One replay of an incident with one build: its state, its worker's lease, and in the end its verdict.
 
     These columns are the only truth about a run; the queue merely carries its id. `attempt` counts how often a worker
     took it, and a worker writes only `WHERE attempt` is the one it took. `version` rises with every change that a page
     shows. `verdict` is `Verdict.as_json()` and loads only through `service.get_run`; what lists need stands beside it.
+
+    `decision` and `tool_answers` are what the person supplied beside the evidence, in the form of `RunInputs`; the
+    latter loads only through `service.get_run`. `ledger` sums up the run's entries, `LedgerSummary.as_json()`.
     """
 
     __tablename__ = "runs"
@@ -192,6 +202,9 @@ class Run(Base):
     incident_id: Mapped[str] = mapped_column(ForeignKey("incidents.id"))
     number: Mapped[int] = mapped_column(Integer)
     build: Mapped[str] = mapped_column(PlainText)
+    kind: Mapped[str] = mapped_column(Text, default=RunKind.REPLAY.value, server_default=text("'replay'"))
+    decision: Mapped[dict[str, Any] | None] = mapped_column(Json)
+    tool_answers: Mapped[list[dict[str, Any]] | None] = mapped_column(Json, deferred=True, deferred_raiseload=True)
     state: Mapped[str] = mapped_column(Text, default=RunState.QUEUED.value)
     attempt: Mapped[int] = mapped_column(Integer, default=0)
     version: Mapped[int] = mapped_column(Integer, default=1)
@@ -211,6 +224,7 @@ class Run(Base):
     headline: Mapped[str | None] = mapped_column(PlainText)
     first_divergence: Mapped[int | None] = mapped_column(Integer)
     counts: Mapped[dict[str, int] | None] = mapped_column(Json)
+    ledger: Mapped[dict[str, Any] | None] = mapped_column(Json)
     verdict: Mapped[dict[str, Any] | None] = mapped_column(Json, deferred=True, deferred_raiseload=True)
 
     incident: Mapped[Incident] = relationship(back_populates="runs", lazy="raise")
@@ -224,6 +238,8 @@ class Run(Base):
         CheckConstraint(
             "state IN ('queued', 'running', 'done', 'failed', 'lost', 'cancelled', 'timed_out')", name="state"
         ),
+        CheckConstraint("kind IN ('replay', 'what-if')", name="kind"),
+        CheckConstraint("(kind = 'what-if') = (decision IS NOT NULL)", name="decision"),
         CheckConstraint("(state = 'running') = (lease_until IS NOT NULL)", name="lease"),
         CheckConstraint("(state = 'done') = (outcome IS NOT NULL)", name="verdict"),
         Index("ix_runs_leases", "lease_until", postgresql_where=text("state = 'running'")),
@@ -271,6 +287,28 @@ class RunRow(Base):
             postgresql_where=text("state IN ('changed', 'recorded-only', 'replayed-only')"),
         ),
     )
+
+
+class LedgerRow(Base):
+    """One step of a run's ledger, stored so that a page reads those of one event and leaves the rest.
+
+    `ordinal` names the row that it explains, None where no row does. `name` is the model, tool or memory key. `digest`
+    is equal for steps that say the same wherever they stand, so that two runs are compared without their bodies.
+    `body` is the entry without kind and ordinal (PostgreSQL compresses it); `size` its length as JSON.
+    """
+
+    __tablename__ = "run_ledger"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    position: Mapped[int] = mapped_column(Integer, primary_key=True)
+    ordinal: Mapped[int | None] = mapped_column(Integer)
+    kind: Mapped[str] = mapped_column(Text)
+    name: Mapped[str] = mapped_column(PlainText)
+    digest: Mapped[str] = mapped_column(Text)
+    size: Mapped[int] = mapped_column(Integer)
+    body: Mapped[dict[str, Any]] = mapped_column(Json, deferred=True, deferred_raiseload=True)
+
+    __table_args__ = (Index(None, "run_id", "ordinal"),)
 
 
 class Draft(Base):

@@ -1,28 +1,23 @@
-"""All SQL of the domain: statements in, rows out; no rule is decided here, and nothing commits."""
+"""All SQL of the domain but that of timelines (`rows`): statements in, rows out; nothing is decided or committed."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, bindparam, delete, func, select, text, tuple_, update
+from sqlalchemy import ColumnElement, bindparam, delete, func, select, text, tuple_, update
 from sqlalchemy.dialects.postgresql import distinct_on, insert
 from sqlalchemy.orm import undefer
 
-from app.incidents.columns import EpochMs, dumps, plain
+from app.incidents.columns import EpochMs, dumps
 from app.incidents.intake import Packed
-from app.incidents.models import DIFFERS, NOW, Blob, Draft, DraftFile, Evidence, Incident, Run, RunRow, RunState
+from app.incidents.models import NOW, Blob, Draft, DraftFile, Evidence, Incident, Run, RunState
 from app.incidents.store import ReadSession, WriteSession
-from app.replay.verdict import Row
 
 # The task that a worker registers under this name runs one replay; its only argument is the run's id.
 REPLAY_TASK: Final = "hindcast.replay"
 
-_BODIES: Final = (undefer(RunRow.recorded), undefer(RunRow.replayed), undefer(RunRow.fields))
-# In the order of `_line`.
-_ROW_COLUMNS: Final = (
-    "run_id, ordinal, state, surface, event_type, label, about, step, cause, recorded, replayed, fields"
-)
+_WHOLE: Final = (undefer(Run.verdict), undefer(Run.tool_answers))
 
 
 def queue_of(build: str) -> str:
@@ -93,8 +88,8 @@ async def latest_runs(session: ReadSession, incident_ids: Sequence[str]) -> list
 
 
 async def run(session: ReadSession, *which: ColumnElement[bool], lock: bool = False) -> Run | None:
-    """Load the one run that fits, with its verdict."""
-    query = select(Run).where(*which).options(undefer(Run.verdict)).execution_options(populate_existing=True)
+    """Load the one run that fits, with its verdict and tool answers."""
+    query = select(Run).where(*which).options(*_WHOLE).execution_options(populate_existing=True)
     return (await session.scalars(query.with_for_update() if lock else query)).one_or_none()
 
 
@@ -135,6 +130,7 @@ async def claim(session: WriteSession, run_id: str, worker: str, lease_s: float)
             lease_until=_lease(lease_s),
         )
         .returning(Run)
+        .options(undefer(Run.tool_answers))
     )
     return (await session.scalars(statement, execution_options={"populate_existing": True})).one_or_none()
 
@@ -150,14 +146,26 @@ async def end(session: WriteSession, run_id: str, attempt: int, values: dict[str
     return await _change(session, run_id, attempt, ended | values)
 
 
-async def reproduced_verdicts(
-    session: ReadSession, incident_id: str, evidence_ids: Sequence[int]
-) -> Sequence[dict[str, Any]]:
-    """Read the verdicts of an incident's runs over exactly this evidence that reproduced."""
-    query = select(Run.verdict).where(
-        Run.incident_id == incident_id, Run.outcome == "reproduced", Run.evidence_ids == list(evidence_ids)
+async def reproduced(session: ReadSession, incident_id: str, evidence_ids: Sequence[int]) -> Sequence[Run]:
+    """Read an incident's runs over exactly this evidence that reproduced, oldest first, with their verdicts."""
+    query = (
+        select(Run)
+        .where(Run.incident_id == incident_id, Run.outcome == "reproduced", Run.evidence_ids == list(evidence_ids))
+        .order_by(Run.number)
+        .options(undefer(Run.verdict))
     )
-    return [verdict for verdict in await session.scalars(query) if verdict is not None]
+    return (await session.scalars(query)).all()
+
+
+async def unfinished_before(session: ReadSession, run: Run) -> bool:
+    """Whether an earlier run over the same evidence still waits or works."""
+    query = select(Run.id).where(
+        Run.incident_id == run.incident_id,
+        Run.number < run.number,
+        Run.evidence_ids == list(run.evidence_ids),
+        Run.state.in_((RunState.QUEUED, RunState.RUNNING)),
+    )
+    return (await session.scalars(query.limit(1))).first() is not None
 
 
 async def sweep(session: WriteSession, error: str) -> list[str]:
@@ -203,86 +211,6 @@ async def _change(session: WriteSession, run_id: str, attempt: int, values: dict
 
 def _lease(seconds: float) -> Any:
     return text(f"clock_timestamp() + make_interval(secs => {float(seconds)!r})")
-
-
-# Rows of a run -------------------------------------------------------------------------------------------------------
-
-
-async def add_rows(session: WriteSession, run_id: str, rows: Iterable[Row]) -> None:
-    """Write a run's whole timeline by COPY: ten thousand rows take a fraction of a second."""
-    connection = await (await session.connection()).get_raw_connection()
-    driver: Any = connection.driver_connection
-    async with driver.cursor() as cursor, cursor.copy(f"COPY run_rows ({_ROW_COLUMNS}) FROM STDIN") as copy:
-        for row in rows:
-            await copy.write_row(_line(run_id, row))
-
-
-def _line(run_id: str, row: Row) -> tuple[Any, ...]:
-    event = row.event
-    fields = [
-        {"name": f.name, "recorded": f.recorded, "replayed": f.replayed, "state": str(f.state)} for f in row.fields
-    ]
-    return (
-        run_id,
-        row.ordinal,
-        str(row.state),
-        plain(row.surface),
-        plain(event.type),
-        plain(event.label),
-        plain(event.about),
-        event.step,
-        row.cause,
-        None if row.recorded is None else dumps(row.recorded.as_json()),
-        None if row.replayed is None else dumps(row.replayed.as_json()),
-        dumps(fields),
-    )
-
-
-def rows(run_id: str, *, only_differences: bool) -> Select[RunRow]:
-    """Choose a run's rows; the one condition that windows and their counts share."""
-    query = select(RunRow).where(RunRow.run_id == run_id)
-    return query.where(DIFFERS) if only_differences else query
-
-
-async def rows_from(
-    session: ReadSession, chosen: Select[RunRow], start: int, limit: int, *, bodies: bool
-) -> list[RunRow]:
-    """Read rows from an ordinal on."""
-    query = chosen.where(RunRow.ordinal >= start).order_by(RunRow.ordinal).limit(limit)
-    return list(await session.scalars(query.options(*_BODIES) if bodies else query))
-
-
-async def start_before(session: ReadSession, chosen: Select[RunRow], ordinal: int, count: int) -> int | None:
-    """Find where the `count` rows just before an ordinal begin; None when there are none."""
-    before = (
-        chosen.with_only_columns(RunRow.ordinal)
-        .where(RunRow.ordinal < ordinal)
-        .order_by(RunRow.ordinal.desc())
-        .limit(count)
-        .subquery()
-    )
-    found: int | None = (await session.scalars(select(func.min(before.c.ordinal)))).one()
-    return found
-
-
-async def count_rows(session: ReadSession, chosen: Select[RunRow]) -> int:
-    """Count what `chosen` chooses."""
-    return (await session.scalars(chosen.with_only_columns(func.count()))).one()
-
-
-async def row(session: ReadSession, run_id: str, ordinal: int) -> RunRow | None:
-    """Load one row with its bodies."""
-    query = select(RunRow).where(RunRow.run_id == run_id, RunRow.ordinal == ordinal).options(*_BODIES)
-    return (await session.scalars(query.execution_options(populate_existing=True))).one_or_none()
-
-
-async def neighbours(session: ReadSession, run_id: str, ordinal: int) -> tuple[int | None, int | None]:
-    """Find the ordinals of the differing rows nearest before and after one."""
-    differing = select(RunRow.ordinal).where(RunRow.run_id == run_id, DIFFERS)
-    before = differing.where(RunRow.ordinal < ordinal).order_by(RunRow.ordinal.desc()).limit(1)
-    after = differing.where(RunRow.ordinal > ordinal).order_by(RunRow.ordinal).limit(1)
-    found = (await session.execute(select(before.scalar_subquery(), after.scalar_subquery()))).one()
-    return found[0], found[1]
 
 
 # Drafts --------------------------------------------------------------------------------------------------------------

@@ -5,13 +5,20 @@ Like `service`, which passes these on: functions take the caller's session and n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Protocol
+import asyncio
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from app.incidents import repository as db
+from app.incidents import rows
 from app.incidents.audit import Action, record_event
 from app.incidents.errors import UnknownBuild, WrongState, found
-from app.incidents.models import Incident, Run, RunState
+from app.incidents.inputs import NOTHING, RunInputs, answers_text, decided
+from app.incidents.kept import evidence_files
+from app.incidents.ledger import summary_of
+from app.incidents.models import Incident, Run, RunKind, RunState
 from app.incidents.redaction import outline
 from app.incidents.store import ReadSession, WriteSession
 from app.replay.verdict import Report
@@ -49,26 +56,63 @@ def suggest_build(builds: Sequence[LivedBuild], incident: Incident) -> str | Non
 
 
 async def request_replay(
-    session: WriteSession, incident: Incident, build: str, *, who: str, known: Collection[str]
+    session: WriteSession,
+    incident: Incident,
+    build: str,
+    *,
+    who: str,
+    known: Collection[str],
+    inputs: RunInputs = NOTHING,
 ) -> Run:
     """Create a run and queue it, in the caller's transaction; `known` names the builds of the configuration.
 
-    Raises `UnknownBuild`. The run holds the evidence that the incident has now.
+    The run holds the evidence that the incident has now, and `inputs` beside it. Raises `UnknownBuild`, and
+    `InputRefused` for a decision that nothing waits for.
     """
     _check_build(build, known)
+    if inputs.decision is not None:
+        await _check_decision(session, incident, inputs.decision)
     found(await db.incident(session, incident.id, lock=True), "incident", incident.id)
     run = Run(
         incident_id=incident.id,
         number=await db.next_number(session, incident.id),
         build=build,
+        kind=RunKind.REPLAY if inputs.decision is None else RunKind.WHAT_IF,
+        decision=None if inputs.decision is None else dict(inputs.decision),
+        tool_answers=[dict(answer) for answer in inputs.tool_answers] or None,
         created_by=who,
         evidence_ids=[file.id for file in await db.evidence_of(session, incident.id)],
     )
     session.add(run)
     await session.flush()
     await db.enqueue(session, run.id, build)
-    record_event(session, Action.RUN_REQUESTED, who=who, subject=run.id, detail={"build": build})
+    record_event(session, Action.RUN_REQUESTED, who=who, subject=run.id, detail=_audited(run, inputs))
     return run
+
+
+async def _check_decision(session: ReadSession, incident: Incident, decision: Mapping[str, Any]) -> None:
+    """Refuse what nothing waits for, before anything is locked: evidence may be large."""
+    kept = await db.evidence_of(session, incident.id)
+    files = await evidence_files(session, incident, [file.id for file in kept])
+    await asyncio.to_thread(decided, files, decision)
+
+
+def _audited(run: Run, inputs: RunInputs) -> dict[str, Any]:
+    """What the trail keeps of a request: the decision itself, and which answers were supplied, by digest."""
+    detail: dict[str, Any] = {"build": run.build}
+    if inputs.decision is not None:
+        told = dict(inputs.decision)
+        if "result" in told:
+            told["result"] = f"sha256:{hashlib.sha256(told['result'].encode()).hexdigest()}"
+        detail |= {"kind": run.kind, "decision": told}
+    if inputs.tool_answers:
+        digest = hashlib.sha256(answers_text(inputs.tool_answers).encode()).hexdigest()
+        detail["tool_answers"] = {
+            "count": len(inputs.tool_answers),
+            "tools": sorted({answer["tool"] for answer in inputs.tool_answers}),
+            "sha256": digest,
+        }
+    return detail
 
 
 async def retry_run(session: WriteSession, run_id: str, *, who: str, known: Collection[str]) -> Run:
@@ -101,7 +145,7 @@ async def cancel_run(session: WriteSession, run_id: str, *, who: str) -> Run:
 
 
 async def get_run(session: ReadSession, run_id: str) -> Run:
-    """Load one run, its `verdict` included. Raises `NotFound`."""
+    """Load one run, its `verdict` and `tool_answers` included. Raises `NotFound`."""
     return found(await db.run(session, Run.id == run_id), "run", run_id)
 
 
@@ -123,13 +167,34 @@ async def claim_run(session: WriteSession, run_id: str, *, worker: str, lease_s:
     return await db.claim(session, run_id, worker, lease_s)
 
 
-async def vindicated_reads(session: ReadSession, run: Run) -> frozenset[str]:
-    """Name the doubtful reads of earlier runs that reproduced on this same evidence, whatever their build.
+@dataclass(frozen=True, slots=True)
+class Voucher:
+    """The run that reproduced after a doubtful read, and so showed that it read the right value."""
+
+    number: int
+    build: str
+
+
+async def vouchers(session: ReadSession, run: Run) -> dict[str, Voucher]:
+    """Which doubtful reads other runs that reproduced on this same evidence have shown to be right, and which runs.
 
     A run that reproduced has read the right values; another build that differs after reading them differs for good.
     """
-    verdicts = await db.reproduced_verdicts(session, run.incident_id, run.evidence_ids)
-    return frozenset(read["read"] for verdict in verdicts for read in verdict.get("reads", ()))
+    told: dict[str, Voucher] = {}
+    for other in await db.reproduced(session, run.incident_id, run.evidence_ids):
+        for read in (other.verdict or {}).get("reads", ()):
+            told.setdefault(read["read"], Voucher(other.number, other.build))
+    return told
+
+
+async def vindicated_reads(session: ReadSession, run: Run) -> frozenset[str]:
+    """Name the doubtful reads that runs which reproduced on this same evidence have shown to be right."""
+    return frozenset(await vouchers(session, run))
+
+
+async def awaits_others(session: ReadSession, run: Run) -> bool:
+    """Whether an earlier run over the same evidence may still vouch for what this one read."""
+    return await db.unfinished_before(session, run)
 
 
 async def heartbeat(session: WriteSession, run_id: str, attempt: int, *, lease_s: float) -> bool:
@@ -140,7 +205,7 @@ async def heartbeat(session: WriteSession, run_id: str, attempt: int, *, lease_s
 async def finish_run(
     session: WriteSession, run_id: str, attempt: int, report: Report, *, build_digest: str | None = None
 ) -> bool:
-    """Record the verdict and all rows of attempt `attempt`; False, and nothing written, when it is no longer ours."""
+    """Record verdict, rows and ledger of attempt `attempt`; False, and nothing written, when it is no longer ours."""
     verdict = report.verdict
     values = {
         "state": RunState.DONE,
@@ -149,12 +214,14 @@ async def finish_run(
         "headline": verdict.headline,
         "first_divergence": verdict.first_divergence,
         "counts": dict(verdict.counts),
+        "ledger": summary_of(report.ledger).as_json() if report.ledger else None,
         "verdict": verdict.as_json(),
         "build_digest": build_digest,
     }
     if not await db.end(session, run_id, attempt, values):
         return False
-    await db.add_rows(session, run_id, report.rows)
+    await rows.add_rows(session, run_id, report.rows)
+    await rows.add_ledger(session, run_id, report.ledger)
     return True
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from app.incidents import bundle, intake
 from app.incidents import repository as db
 from app.incidents.audit import Action, record_event
 from app.incidents.bundle import Bundle, Limits
+from app.incidents.captured import Captured, captured_responses
 from app.incidents.errors import (
     BundleError,
     FileProblem,
@@ -28,10 +28,27 @@ from app.incidents.errors import (
     WrongState,
     found,
 )
+from app.incidents.inputs import InputRefused, RunInputs
 from app.incidents.intake import EvidenceFile, Facts, FileSummary, Role, key_text
-from app.incidents.models import Draft, DraftFile, Evidence, Incident, Run, RunRow, RunState
+from app.incidents.kept import evidence_bytes, evidence_files, evidence_of, get_evidence
+from app.incidents.ledger import (
+    LEDGER_BYTES,
+    LedgerPage,
+    entry_json,
+    ledger_at,
+    ledger_bodies,
+    ledger_entry,
+    ledger_lines,
+    ledger_outline,
+    ledger_outline_of,
+)
+from app.incidents.models import Draft, DraftFile, Evidence, Incident, LedgerRow, Run, RunKind, RunRow, RunState
+from app.incidents.previews import Preview, Previews
+from app.incidents.rows import Filters
 from app.incidents.runs import (
     LivedBuild,
+    Voucher,
+    awaits_others,
     cancel_run,
     claim_run,
     fail_run,
@@ -47,21 +64,108 @@ from app.incidents.runs import (
     sweep_lost,
     time_out_run,
     vindicated_reads,
+    vouchers,
 )
 from app.incidents.store import ReadSession, Store, WriteSession
-from app.incidents.timeline import Neighbours, Window, get_row, neighbours, rows_around, rows_of
+from app.incidents.timeline import (
+    Facet,
+    Neighbours,
+    Window,
+    facets_of,
+    get_row,
+    neighbours,
+    rows_around,
+    rows_before,
+    rows_of,
+    rows_with_payload,
+)
 from app.replay.verdict import Report
+from app.replay.whatif import Waiting
 
 # Other rooms find here whatever they may use of this one.
 __all__ = [
-    "BundleError", "Draft", "DraftFile", "Evidence", "EvidenceFile", "FileProblem", "FileSummary", "ImportRefused",
-    "Incident", "IncidentError", "Limits", "LivedBuild", "Neighbours", "NotFound", "Page", "ReadSession", "Report",
-    "Role", "Run", "RunRow", "RunState", "Store", "UnknownBuild", "Window", "WriteSession", "WrongState", "cancel_run",
-    "claim_run", "evidence_bytes", "evidence_files", "evidence_of", "export_bundle", "fail_run", "finish_run",
-    "get_evidence", "get_incident", "get_row", "get_run", "get_run_by_number", "heartbeat", "import_bundle",
-    "import_evidence", "key_text", "latest_runs", "list_incidents", "neighbours", "request_replay",
-    "requeue_forgotten", "retry_run", "rows_around", "rows_of", "runs_of", "suggest_build", "sweep_lost",
-    "time_out_run", "vindicated_reads",
+    "LEDGER_BYTES",
+    "BundleError",
+    "Captured",
+    "Draft",
+    "DraftFile",
+    "Evidence",
+    "EvidenceFile",
+    "Facet",
+    "FileProblem",
+    "FileSummary",
+    "Filters",
+    "ImportRefused",
+    "Incident",
+    "IncidentError",
+    "InputRefused",
+    "LedgerPage",
+    "LedgerRow",
+    "Limits",
+    "LivedBuild",
+    "Neighbours",
+    "NotFound",
+    "Page",
+    "Preview",
+    "Previews",
+    "ReadSession",
+    "Report",
+    "Role",
+    "Run",
+    "RunInputs",
+    "RunKind",
+    "RunRow",
+    "RunState",
+    "Store",
+    "UnknownBuild",
+    "Voucher",
+    "Waiting",
+    "Window",
+    "WriteSession",
+    "WrongState",
+    "awaits_others",
+    "cancel_run",
+    "captured_responses",
+    "claim_run",
+    "entry_json",
+    "evidence_bytes",
+    "evidence_files",
+    "evidence_of",
+    "export_bundle",
+    "facets_of",
+    "fail_run",
+    "finish_run",
+    "get_evidence",
+    "get_incident",
+    "get_row",
+    "get_run",
+    "get_run_by_number",
+    "heartbeat",
+    "import_bundle",
+    "import_evidence",
+    "key_text",
+    "latest_runs",
+    "ledger_at",
+    "ledger_bodies",
+    "ledger_entry",
+    "ledger_lines",
+    "ledger_outline",
+    "ledger_outline_of",
+    "list_incidents",
+    "neighbours",
+    "request_replay",
+    "requeue_forgotten",
+    "retry_run",
+    "rows_around",
+    "rows_before",
+    "rows_of",
+    "rows_with_payload",
+    "runs_of",
+    "suggest_build",
+    "sweep_lost",
+    "time_out_run",
+    "vindicated_reads",
+    "vouchers",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -166,34 +270,6 @@ async def latest_runs(session: ReadSession, incidents: Sequence[Incident]) -> di
 async def get_incident(session: ReadSession, incident_id: str) -> Incident:
     """Load one incident. Raises `NotFound`."""
     return found(await db.incident(session, incident_id), "incident", incident_id)
-
-
-async def evidence_of(session: ReadSession, incident: Incident) -> list[Evidence]:
-    """List an incident's files in their order, without their bytes."""
-    return await db.evidence_of(session, incident.id)
-
-
-async def get_evidence(session: ReadSession, incident: Incident, evidence_id: int) -> Evidence:
-    """Load one file's description, if it belongs to this incident. Raises `NotFound`."""
-    return found(await db.evidence(session, incident.id, evidence_id), "evidence", evidence_id)
-
-
-async def evidence_bytes(session: ReadSession, evidence: Evidence) -> bytes:
-    """Read a file exactly as it was received. Raises `IncidentError` when stored bytes do not match their digest."""
-    kept = found(await db.blob(session, evidence.sha256), "stored file", evidence.sha256)
-    data = await asyncio.to_thread(intake.unpack, *kept)
-    if hashlib.sha256(data).hexdigest() != evidence.sha256:
-        raise IncidentError(
-            f"the stored bytes of {evidence.name!r} no longer have the sha256 {evidence.sha256} under which they were"
-            " received: the database is damaged; restore a back-up"
-        )
-    return data
-
-
-async def evidence_files(session: ReadSession, incident: Incident, ids: Sequence[int]) -> list[EvidenceFile]:
-    """Read some of an incident's files whole, in their order, as a replay takes them."""
-    kept = await db.evidence_of(session, incident.id, ids)
-    return [EvidenceFile(Role(file.role), file.name, await evidence_bytes(session, file)) for file in kept]
 
 
 # Small helpers -------------------------------------------------------------------------------------------------------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from app.incidents import repository as db
+from app.incidents import rows as db
 from app.incidents.errors import found
 from app.incidents.models import Run, RunRow
+from app.incidents.rows import ALL, Filters
 from app.incidents.store import ReadSession
 
 MAX_WINDOW: Final = 1000
@@ -17,8 +18,8 @@ MAX_WINDOW: Final = 1000
 class Window:
     """A stretch of a run's timeline around some row.
 
-    `total` counts the rows of the whole list asked for (all, or only the differing ones), by the same condition that
-    chose `rows`. `previous` and `next` are what to pass as `start` for the windows before and after, None at the ends.
+    `total` counts the rows of the whole list asked for, by the same condition that chose `rows`. `previous` and `next`
+    are what to pass as `start` for the windows before and after, None at the ends.
     """
 
     rows: tuple[RunRow, ...]
@@ -35,18 +36,27 @@ class Neighbours:
     next: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """How many rows of a run are of one surface and type."""
+
+    surface: str
+    type: str
+    count: int
+
+
 async def rows_of(
     session: ReadSession,
     run: Run,
     *,
     start: int = 0,
     limit: int = 200,
-    only_differences: bool = False,
+    filters: Filters = ALL,
     bodies: bool = False,
 ) -> Window:
     """Read the rows of a run from ordinal `start` on; `bodies` loads recorded, replayed and fields with them."""
     limit = max(1, min(limit, MAX_WINDOW))
-    chosen = db.rows(run.id, only_differences=only_differences)
+    chosen = db.rows(run.id, filters)
     rows = await db.rows_from(session, chosen, start, limit + 1, bodies=bodies)
     shown = tuple(rows[:limit])
     total = await db.count_rows(session, chosen)
@@ -55,26 +65,25 @@ async def rows_of(
 
 
 async def rows_around(
-    session: ReadSession,
-    run: Run,
-    *,
-    at: int,
-    limit: int = 200,
-    only_differences: bool = False,
-    bodies: bool = False,
+    session: ReadSession, run: Run, *, at: int, limit: int = 200, filters: Filters = ALL, bodies: bool = False
 ) -> Window:
     """Read the rows around ordinal `at`, so that a link to one event always finds it in the window."""
     limit = max(1, min(limit, MAX_WINDOW))
-    chosen = db.rows(run.id, only_differences=only_differences)
-    start = await db.start_before(session, chosen, at, (limit - 1) // 2) if limit > 2 else None
+    start = await db.start_before(session, db.rows(run.id, filters), at, (limit - 1) // 2) if limit > 2 else None
     return await rows_of(
-        session,
-        run,
-        start=at if start is None else start,
-        limit=limit,
-        only_differences=only_differences,
-        bodies=bodies,
+        session, run, start=at if start is None else start, limit=limit, filters=filters, bodies=bodies
     )
+
+
+async def rows_before(
+    session: ReadSession, run: Run, *, end: int, limit: int = 200, filters: Filters = ALL, bodies: bool = False
+) -> Window:
+    """Read the last rows before ordinal `end`: the way back from a window that begins there."""
+    limit = max(1, min(limit, MAX_WINDOW))
+    start = await db.start_before(session, db.rows(run.id, filters), end, limit)
+    window = await rows_of(session, run, start=start or 0, limit=limit, filters=filters, bodies=bodies)
+    beyond = next((row.ordinal for row in window.rows if row.ordinal >= end), window.next)
+    return replace(window, rows=tuple(row for row in window.rows if row.ordinal < end), next=beyond)
 
 
 async def get_row(session: ReadSession, run: Run, ordinal: int) -> RunRow:
@@ -85,3 +94,13 @@ async def get_row(session: ReadSession, run: Run, ordinal: int) -> RunRow:
 async def neighbours(session: ReadSession, run: Run, ordinal: int) -> Neighbours:
     """Find the differing rows before and after a row, for the keys `n` and `p`."""
     return Neighbours(*await db.neighbours(session, run.id, ordinal))
+
+
+async def facets_of(session: ReadSession, run: Run) -> list[Facet]:
+    """What a run's timeline can be narrowed to, in the order of first appearance, each with its count."""
+    return [Facet(*facet) for facet in await db.facets(session, run.id)]
+
+
+async def rows_with_payload(session: ReadSession, run: Run, name: str, limit: int = 200) -> list[RunRow]:
+    """Load the rows whose events carry a payload of that name (`args_json`: what was asked for), with their bodies."""
+    return await db.rows_with_payload(session, run.id, name, limit)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from app.incidents.service import EvidenceFile, Report
+from app.incidents.inputs import NOTHING, RunInputs, decided, engine_answers
+from app.incidents.service import LEDGER_BYTES, EvidenceFile, Report
 from app.replay.engine import Options, replay
 from app.replay.rerun_pb2 import AgentCode, RerunRequest
 from app.replay.runner import Finished
@@ -58,14 +59,16 @@ class Confinement:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is to be replayed: the evidence, the seq it was narrowed to, and doubtful reads that are known to be right.
+    """What is to be replayed: the evidence, the seq it was narrowed to, and what is known or supplied beside it.
 
     `vindicated` are names as in `Verdict.reads`: another build's run on the same evidence reproduced with them.
+    `inputs` are recorded tool answers, and the decision that a what-if tries.
     """
 
     files: Sequence[EvidenceFile]
     seq: int | None = None
     vindicated: frozenset[str] = frozenset()
+    inputs: RunInputs = NOTHING
 
 
 class Replayer(Protocol):
@@ -108,7 +111,10 @@ class SandboxedReplayer:
         return found
 
     def replay(self, build: str, case: Case, stop: threading.Event) -> Report:
-        """Replay; `stop` ends the re-run early. Raises `BuildProblem` where the build cannot be run at all."""
+        """Replay; `stop` ends the re-run early.
+
+        Raises `BuildProblem` where the build cannot be run at all, `InputRefused` where nothing waits for a decision.
+        """
         configured = self._build(build)
         code = AgentCode(
             agent=configured.agent,
@@ -118,9 +124,17 @@ class SandboxedReplayer:
             paths=[str(path) for path in configured.paths],
         )
         runner = _Run(self._sandbox(build), self.confinement.limits, stop)
-        options = Options(case.seq, self.confinement.allow_network, vindicated=case.vindicated)
+        options = Options(
+            case.seq,
+            self.confinement.allow_network,
+            LEDGER_BYTES,
+            tuple(engine_answers(case.inputs.tool_answers)),
+            case.vindicated,
+        )
+        decision = case.inputs.decision
+        files = case.files if decision is None else decided(case.files, decision)
         try:
-            return replay(case.files, runner, code, options=options)
+            return replay(files, runner, code, options=options)
         except (AgentPathError, SandboxError) as error:
             raise BuildProblem(f"build {build!r} cannot be run: {error}") from error
 

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from app import __version__
@@ -24,13 +24,15 @@ from app.incidents.service import Run, Store
 from app.jobs.replayer import BuildProblem, Case, Replayer
 
 _LOG: Final = logging.getLogger(__name__)
+_IRREPRODUCIBLE: Final = 3
 
 
 @dataclass
 class ReplayTask:
     """What a worker does with a run's id; one object serves all of a worker's runs.
 
-    A running replay shows a sign of life three times in `lease_s`, and is timed out after `limit_s`.
+    A running replay shows a sign of life three times in `lease_s`, and is timed out after `limit_s`. One that is in
+    doubt waits up to `patience_s` for earlier runs that may settle it.
     """
 
     store: Store
@@ -40,6 +42,7 @@ class ReplayTask:
     jobs: int = 2
     lease_s: float = 20.0
     limit_s: float = 300.0
+    patience_s: float = 15.0
     _threads: ThreadPoolExecutor = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,13 +93,39 @@ class ReplayTask:
         async with self.store.read() as session:
             incident = await service.get_incident(session, run.incident_id)
             files = await service.evidence_files(session, incident, run.evidence_ids)
-            case = Case(files, incident.wanted_seq, await service.vindicated_reads(session, run))
+            vindicated = await service.vindicated_reads(session, run)
+        inputs = service.RunInputs(tuple(run.tool_answers or ()), run.decision)
+        case = Case(files, incident.wanted_seq, vindicated, inputs)
+        report, digest = await self._work(run, case, stop)
+        if in_doubt(report):
+            vouched = await self._vouched(run)
+            if vouched > vindicated:
+                _LOG.info("run %s is judged again: another run has vouched for what it read", run.id)
+                report, digest = await self._work(run, replace(case, vindicated=vouched), stop)
+        return report, digest
 
+    async def _work(self, run: Run, case: Case, stop: threading.Event) -> tuple[service.Report, str]:
         def work() -> tuple[service.Report, str]:
             digest = self.replayer.digest_of(run.build)
             return self.replayer.replay(run.build, case, stop), digest
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def _vouched(self, run: Run) -> frozenset[str]:
+        """The reads that are known to be right, once earlier runs over the same evidence have had their time to end.
+
+        Builds that are compared are asked for at once; the verdict on the second must not hang on who was faster.
+        """
+        deadline = asyncio.get_running_loop().time() + self.patience_s
+        async with self.changes.subscribe(run.incident_id) as subscription:
+            while True:
+                async with self.store.read() as session:
+                    waits = await service.awaits_others(session, run)
+                    vouched = await service.vindicated_reads(session, run)
+                left = deadline - asyncio.get_running_loop().time()
+                if not waits or left <= 0:
+                    return vouched
+                await subscription.wait(left)
 
     @asynccontextmanager
     async def _alive(self, run: Run, stop: threading.Event) -> AsyncIterator[None]:
@@ -125,6 +154,12 @@ class ReplayTask:
     async def _fail(self, run: Run, error: str) -> None:
         async with self.store.write() as session:
             await service.fail_run(session, run.id, run.attempt, error)
+
+
+def in_doubt(report: service.Report) -> bool:
+    """Whether a verdict rests on nothing but reads that nobody has vouched for yet."""
+    unvouched = any(not read["vindicated"] for read in report.verdict.reads)
+    return report.verdict.exit_code == _IRREPRODUCIBLE and unvouched
 
 
 def _report(run: Run, error: Exception) -> str:

@@ -31,7 +31,8 @@ class Decision:
 class Waiting:
     """One intent that a suspended activation waits for. Times are epoch milliseconds; None where nothing tells.
 
-    `kind` is `tool` or `approval`; tool and arguments are empty where no snapshot holds the intent itself.
+    `moment_ms` is when a decision that is tried out would come in. `kind` is `tool` or `approval`; tool and arguments
+    are empty where no snapshot holds the intent itself.
     """
 
     intent: str
@@ -41,6 +42,7 @@ class Waiting:
     created_at_ms: int | None
     expires_at_ms: int | None
     deadline_ms: int
+    moment_ms: int
     seq: int
     snapshot: str
 
@@ -120,6 +122,7 @@ def _told(intent: str, held: ToolIntent | None, snapshot: Snapshot) -> Waiting:
         created_at_ms=None if held is None else held.created_at_ms,
         expires_at_ms=None if held is None else held.expires_at_ms,
         deadline_ms=continuation.deadline_ms,
+        moment_ms=_moment(snapshot.record),
         seq=continuation.seq,
         snapshot=snapshot.name,
     )

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from app.incidents import service
-from app.incidents.service import Neighbours, ReadSession, RunRow, Window
+from app.incidents.service import Filters, Neighbours, ReadSession, RunRow, Window
 from app.web.downloads import download
 from app.web.formats import duration
 from app.web.loading import (
@@ -142,7 +142,9 @@ async def _timeline(session: ReadSession, current: CurrentRun, look: Look) -> di
     around = Neighbours(None, None)
     if window.rows:
         first, last = window.rows[0].ordinal, window.rows[-1].ordinal
-        differing = await service.rows_of(session, run, start=first, limit=WINDOW, only_differences=True, bodies=True)
+        differing = await service.rows_of(
+            session, run, start=first, limit=WINDOW, filters=Filters(only_differences=True), bodies=True
+        )
         bodies = {row.ordinal: row for row in differing.rows if row.ordinal <= last}
         before = await service.neighbours(session, run, first)
         after = await service.neighbours(session, run, last)
@@ -168,10 +170,14 @@ async def _timeline(session: ReadSession, current: CurrentRun, look: Look) -> di
 async def _window(session: ReadSession, current: CurrentRun, look: Look) -> Window:
     if look.at is not None:
         return await service.rows_around(
-            session, current.run, at=look.at, limit=WINDOW, only_differences=look.only_differences
+            session, current.run, at=look.at, limit=WINDOW, filters=Filters(only_differences=look.only_differences)
         )
     return await service.rows_of(
-        session, current.run, start=look.start or 0, limit=WINDOW, only_differences=look.only_differences
+        session,
+        current.run,
+        start=look.start or 0,
+        limit=WINDOW,
+        filters=Filters(only_differences=look.only_differences),
     )
 
 

@@ -8,11 +8,12 @@ import pytest
 from app.incidents import service
 from app.incidents.columns import dumps
 from app.incidents.models import RunState
-from app.incidents.service import Incident, Report, Run, Store
+from app.incidents.service import Filters, Incident, Report, Run, Store
 from app.replay.verdict import Outcome, Verdict
 from tests.incidents.evidence import recording, report
 
 KNOWN = ("v1", "v2")
+DIFFERENCES = Filters(only_differences=True)
 
 
 @pytest.fixture
@@ -264,14 +265,14 @@ async def test_a_link_to_an_event_finds_it_in_its_window(store: Store, long_run:
 
 async def test_differences_alone_and_their_neighbours(store: Store, long_run: Run) -> None:
     async with store.read() as session:
-        window = await service.rows_of(session, long_run, only_differences=True, limit=4)
+        window = await service.rows_of(session, long_run, filters=DIFFERENCES, limit=4)
         assert ([row.ordinal for row in window.rows], window.total) == ([500, 1500, 2500, 3500], 10)
         assert all(row.differs for row in window.rows)
         found = await service.neighbours(session, long_run, 1500)
         assert (found.previous, found.next) == (500, 2500)
         found = await service.neighbours(session, long_run, 9_999)
         assert (found.previous, found.next) == (9_500, None)
-        around = await service.rows_around(session, long_run, at=2600, only_differences=True, limit=5)
+        around = await service.rows_around(session, long_run, at=2600, filters=DIFFERENCES, limit=5)
         assert [row.ordinal for row in around.rows] == [1500, 2500, 3500, 4500, 5500]
 
 

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from app.incidents import service
-from app.incidents.service import Store
+from app.incidents.inputs import InputRefused
+from app.incidents.service import Report, RunInputs, Store, Voucher
 from app.jobs.replayer import BuildProblem, Case, Confinement, SandboxedReplayer
+from app.replay.verdict import Outcome, Verdict
+from app.replay.whatif import waiting
 from app.settings import Build
 from tests.golden import corpus
+from tests.golden.scenarios import scenario
 from tests.incidents.evidence import recording
 
 NEVER = threading.Event()
@@ -120,3 +124,93 @@ def test_evidence_is_untouched_by_a_replay(here: Here) -> None:  # complaint 15
     before = [file.data for file in files]
     here.replayer(golden_build("v1", here.folder)).replay("v1", Case(files), NEVER)
     assert [file.data for file in files] == before == [file.data for file in recording("a01_fraud_completed")]
+
+
+@pytest.fixture
+def golden_replayer() -> Any:
+    """A replayer whose builds are golden scenarios' agents, by scenario."""
+    made: list[SandboxedReplayer] = []
+
+    def of(*names: str) -> SandboxedReplayer:
+        builds = []
+        for name in names:
+            one = scenario(name)
+            code = one.code()
+            hooks = {"registry": code.registry or None, "decode": code.decode or None, "config": code.config or None}
+            builds.append(golden_build(name, one.folder, agent=code.agent, **hooks))
+        made.append(SandboxedReplayer(builds))
+        return made[-1]
+
+    yield of
+    for replayer in made:
+        replayer.close()
+
+
+def test_a_report_brings_its_ledger(here: Here) -> None:
+    report = here.replayer(golden_build("v1", here.folder)).replay("v1", Case(recording("a01_fraud_completed")), NEVER)
+    assert {entry.kind for entry in report.ledger} == {"tool", "model", "intent", "memory"}
+
+
+def test_supplied_answers_stand_in_for_a_tool(golden_replayer: Any) -> None:
+    name = "i14_tool_answer_in_prompt"
+    files = scenario(name).bundle()
+    asked = files[2].data.decode("latin-1").partition("tool-prompt ")[2]
+    answer = {"tool": "lookup", "arguments": {"name": asked}, "value": asked.upper()}
+    replayer = golden_replayer(name)
+    assert replayer.replay(name, Case(files), NEVER).verdict.outcome == "irreproducible"
+    verdict = replayer.replay(name, Case(files, inputs=RunInputs((answer,))), NEVER).verdict
+    assert verdict.outcome == "reproduced"
+    assert [proof["proven"] for proof in verdict.served["supplied"]] == [True]
+
+
+def test_a_decision_is_tried_and_nothing_compared(golden_replayer: Any) -> None:
+    name = "d28_pending_resume_what_if"
+    files = scenario(name).bundle()
+    intent = waiting(files)[0].intent
+    case = Case(files, inputs=RunInputs(decision={"intent": intent, "approved": False}))
+    verdict = golden_replayer(name).replay(name, case, NEVER).verdict
+    assert (verdict.outcome, verdict.exit_code) == ("what-if", 4)
+    with pytest.raises(InputRefused, match="no snapshot waits"):
+        golden_replayer(name).replay(
+            name, Case(files, inputs=RunInputs(decision={"intent": "x", "approved": True})), NEVER
+        )
+
+
+async def test_a_second_build_is_judged_by_what_the_first_has_vouched_for(
+    store: Store, working: Any, until: Any
+) -> None:
+    """Asked for at once; the second is done first, and waits."""
+    doubt = {"read": "get('tier')", "why": "written later", "vindicated": False}
+    vouched = threading.Event()
+
+    class Two:
+        def __init__(self) -> None:
+            self.seen: list[tuple[str, frozenset[str]]] = []
+
+        def digest_of(self, build: str) -> str:
+            return "sha256:" + "0" * 64
+
+        def replay(self, build: str, case: Case, stop: threading.Event) -> Report:
+            self.seen.append((build, case.vindicated))
+            if build == "old":
+                assert vouched.wait(10)
+                return Report(Verdict(Outcome.REPRODUCED, "", reads=(doubt,)))
+            vouched.set()
+            known = "get('tier')" in case.vindicated
+            outcome = Outcome.DIVERGED if known else Outcome.IRREPRODUCIBLE
+            return Report(Verdict(outcome, "", reads=({**doubt, "vindicated": known},)))
+
+    replayer = Two()
+    async with store.write() as session:
+        incident = await service.import_evidence(session, recording("a01_fraud_completed"), who="ada")
+        ask = [
+            await service.request_replay(session, incident, build, who="ada", known=["old", "new"])
+            for build in ("old", "new")
+        ]
+    async with working(replayer, jobs=2):
+        first, second = [await until(run, "done", "failed") for run in ask]
+    assert (first.outcome, second.outcome) == ("reproduced", "diverged")
+    assert replayer.seen[-1] == ("new", frozenset({"get('tier')"}))
+    async with store.read() as session:
+        found = await service.vouchers(session, second)
+    assert found == {"get('tier')": Voucher(1, "old")}
