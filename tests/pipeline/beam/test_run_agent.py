@@ -149,6 +149,21 @@ def test_a_worker_unpickles_agent_code(tmp_path: Path) -> None:
     assert done.stdout == "b'HIHI'\n"
 
 
+def test_a_pipeline_that_imports_beam_agents() -> None:
+    """The peer's names, in a process of their own: they mean the transform of this package."""
+    code = (
+        "from app.pipeline import beam; beam.install(); beam.install()\n"
+        "from beam_agents import RunAgent, RunAgentOutputs, AgentConfig\n"
+        "from beam_agents.core.transform import DefaultSinkResolver, RunAgent as same\n"
+        "assert RunAgent is same is beam.RunAgent and RunAgentOutputs is beam.RunAgentOutputs\n"
+        "assert DefaultSinkResolver is beam.DefaultSinkResolver and AgentConfig is beam.AgentConfig\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 class TestSinks:
     @pytest.mark.parametrize("uri", ["bigquery://project/dataset/table", "otlp://collector:4318"])
     def test_snapshots_go_to_no_table_and_no_collector(self, uri: str) -> None:
