@@ -221,9 +221,10 @@ def _command(java: str, libraries: Path) -> list[str]:
     logging = _beside(libraries, ".log4j2.properties")
     if not logging.exists():
         logging.write_text(_LOGGING)
-    # A test's broker lives for seconds: quick to start matters more than fast in the long run.
-    return [java, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{libraries}/*",
-            f"-Dlog4j2.configurationFile={logging}"]  # fmt: skip
+    # A test's broker lives for seconds: quick to start matters more than fast in the long run. It is sent values of
+    # many megabytes, whose buffers Java would otherwise keep for ever.
+    options = ["-Xmx1g", "-Djdk.nio.maxCachedBufferSize=1000000", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return [java, *options, "-cp", f"{libraries}/*", f"-Dlog4j2.configurationFile={logging}"]
 
 
 def _java() -> str:

@@ -151,6 +151,7 @@ class Reader(_Client):
         super().__init__(pipeline, timeout_s)
         self._paused: set[tuple[str, int]] = set()
         self._seen: set[str] = set()
+        self.events = False
         isolation = "read_uncommitted" if uncommitted else pipeline.isolation
         told = {
             **_BOTH,
@@ -243,13 +244,19 @@ class Reader(_Client):
     def batch(self, most: int, wait_s: float) -> Records:
         """Take what has arrived, up to `most`; when nothing has, wait up to `wait_s` for the first message.
 
-        Never waits for a batch to fill. Messages with an error are partition ends and troubles of one partition.
+        Never waits for a batch to fill. Messages with an error are partition ends and troubles of one partition;
+        `events` says afterwards whether there are any.
         """
         consume = self._consumer.consume
         found = self._do("cannot read", lambda: consume(most, 0.0))
         if not found and wait_s > 0:
             found = self._do("cannot read", lambda: consume(1, wait_s))
             found += self._do("cannot read", lambda: consume(most - 1, 0.0)) if found and most > 1 else []
+        # (Truth, not equality: comparing a KafkaError with None leaves an exception behind in the client.)
+        self.events = any(map(Message.error, found))
+        if self.events:
+            # What concerns no topic concerns the consumer group, such as a missing right to use it: we need none.
+            found = [message for message in found if message.topic() is not None]
         if found:
             self._troubles.clear()
         return found

@@ -115,7 +115,7 @@ class Sweep:
                 return self._end_all(Stop.CANCELLED)
             batch = self._reader.batch(BATCH, _WAIT_S)
             if batch:
-                for partition, run in _runs(batch):
+                for partition, run in _runs(batch, self._reader.events):
                     self._feed(partition, run)
                 alive = time.monotonic()
             elif time.monotonic() - alive > self._stall_s:
@@ -188,11 +188,10 @@ class Sweep:
         self._open.clear()
 
 
-def _runs(batch: Records) -> Iterator[tuple[int, Records]]:
+def _runs(batch: Records, events: bool) -> Iterator[tuple[int, Records]]:
     """Cut a batch where the partition changes; an event (a message with an error) is a run of its own."""
     # `map` and `groupby` over the client's own methods stay out of the interpreter: this is the hot path.
-    # (Truth, not equality: comparing a KafkaError with None leaves an exception behind in the client.)
-    if not any(map(Message.error, batch)):
+    if not events:
         if len(set(map(Message.partition, batch))) == 1:
             yield batch[0].partition() or 0, batch
             return

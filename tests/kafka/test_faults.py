@@ -279,21 +279,41 @@ class TestUnwilling:
         with pytest.raises(BrokerError, match=r"check `security\.protocol`"):
             steps(describe(apache_broker.address, security={"protocol": "ssl"}))["scan"]()
 
-    def test_a_topic_that_we_may_not_read_is_told(self, apache_broker: Broker) -> None:
-        topic = apache_broker.topic(1)
-        admin = AdminClient({"bootstrap.servers": apache_broker.address})
+    @staticmethod
+    def reserve(broker: Broker, kind: ResourceType, name: str) -> None:
+        """Let somebody else alone use a topic or a group."""
         rule = AclBinding(
-            ResourceType.TOPIC,
-            topic,
-            ResourcePatternType.LITERAL,
-            "User:somebody-else",
-            "*",
-            AclOperation.ALL,
-            AclPermissionType.ALLOW,
+            kind, name, ResourcePatternType.LITERAL, "User:other", "*", AclOperation.ALL, AclPermissionType.ALLOW
         )
+        admin = AdminClient({"bootstrap.servers": broker.address})
         for done in admin.create_acls([rule]).values():
             done.result(10)
         time.sleep(0.3)
+
+    def test_a_group_that_we_may_not_use_does_not_matter(self, apache_broker: Broker) -> None:
+        topic, group = apache_broker.topic(2), f"group-{time.time_ns()}"
+        apache_broker.write(topic, [(b"k%d" % n, b"v") for n in range(50)])
+        self.reserve(apache_broker, ResourceType.GROUP, group)
+        pipeline = describe(
+            apache_broker.sasl,
+            security=self.security(),
+            client_group=group,
+            topics={"traces": topic, "events": topic + "-"},
+        )
+        result = scan(pipeline, topic, Query(decode=bytes, match=lambda *_: True, enough=None))
+        assert len(result.matches) == 50
+        assert all(report.complete for report in result.partitions)
+        with Follower(pipeline, {}) as follower:
+            seen = 0
+            deadline = time.monotonic() + 20
+            while seen < 50:
+                assert time.monotonic() < deadline, follower.trouble
+                seen += sum(len(getattr(one, "records", ())) for one in follower.pull(0.2))
+            assert follower.trouble is None
+
+    def test_a_topic_that_we_may_not_read_is_told(self, apache_broker: Broker) -> None:
+        topic = apache_broker.topic(1)
+        self.reserve(apache_broker, ResourceType.TOPIC, topic)
         pipeline = describe(apache_broker.sasl, security=self.security(), topics={"traces": topic})
         with pytest.raises(BrokerError, match=f"{topic}.*grant it to Hindcast's user") as told:
             scan(pipeline, topic, Query(key=b"k"))
