@@ -1,5 +1,7 @@
 """A pipeline's configuration: mistakes are told in plain words, and secrets are never in it."""
 
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -168,3 +170,8 @@ def test_decoders() -> None:
     assert decoder(RecordKind.OUTPUT)(b"\xff") == b"\xff"
     with pytest.raises(RecordError, match="not a StateSnapshot"):
         decoder(RecordKind.SNAPSHOT)(b"\xff")
+
+
+def test_a_configuration_loads_no_client() -> None:
+    code = "import sys, app.kafka.config; sys.exit('confluent_kafka' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])

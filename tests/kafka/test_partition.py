@@ -40,6 +40,7 @@ def test_known_values_of_murmur2(key: bytes, signed: int) -> None:
     assert murmur2(key) == signed & 0xFFFFFFFF
 
 
+@pytest.mark.timeout(1200)  # it may have to fetch Kafka's jars
 def test_java_agrees() -> None:
     # complaint 31
     if shutil.which("javac") is None:

@@ -132,6 +132,28 @@ def test_records_of_a_compressed_batch_below_the_asked_offset_are_dropped(broker
     assert (lane.stop, lane.scanned, lane.next) == (Stop.READ, 124, 161)
 
 
+def test_one_reader_reads_range_after_range_exactly(broker: Broker) -> None:
+    # complaint 29: nothing of one assignment is taken for a part of the next
+    topic = broker.topic(3)
+    for partition in range(3):
+        broker.write(topic, [(b"k", b"v" * 50) for _ in range(5000)], partition=partition, compression_type="lz4")
+    chance = random.Random(5)
+    with Reader(broker.pipeline(), extra={"fetch.wait.max.ms": 20}) as reader:
+        got: dict[int, list[int]] = {}
+
+        def take(partition: int, run: list) -> None:  # type: ignore[type-arg]
+            got.setdefault(partition, []).extend(message.offset() for message in run)
+
+        sweep = Sweep(reader, topic, take, cancelled=threading.Event())
+        for _ in range(60):
+            got.clear()
+            chosen = chance.sample(range(3), chance.randrange(1, 4))
+            ranges = {one: tuple(sorted(chance.choices(range(5001), k=2))) for one in chosen}
+            lanes = sweep.read(ranges)
+            assert {lane.stop for lane in lanes} == {Stop.READ}
+            assert got == {one: list(range(*span)) for one, span in ranges.items() if span[0] < span[1]}
+
+
 def test_time_narrows_the_search(broker: Broker) -> None:
     topic = broker.topic(2)
     for partition in (0, 1):
