@@ -16,6 +16,9 @@ COMMANDS: Final = {
     "demo": "a whole console with a story in it, from nothing",
     "serve": "serve the console",
     "worker": "run replays that the console asked for",
+    "collect": "follow pipelines, and ask them for state",
+    "export": "bring a key's evidence into one bundle",
+    "check": "see whether pipelines can be reached as configured",
     "migrate": "bring the database to this version's schema",
     "audit": "check that the audit trail is whole",
 }

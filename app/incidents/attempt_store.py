@@ -28,6 +28,7 @@ from app.incidents.projection import (
     facts_of,
     group,
     independent,
+    inside,
     ranges_of,
     read_places,
 )
@@ -187,8 +188,8 @@ class AttemptStore:
         ranges = sorted({one for row in rows for one in read_places(row.places)[1]})
         found: dict[Place, Traced] = {}
         for stream_id, partition, data in segments_of(connection, ranges):
-            wanted = [(one.first, one.last) for one in ranges if one[:2] == (stream_id, partition)]
-            for raw in unpack(data, lambda offset, wanted=wanted: any(a <= offset <= b for a, b in wanted)):  # type: ignore[misc]
+            wanted = inside((one.first, one.last) for one in ranges if one[:2] == (stream_id, partition))
+            for raw in unpack(data, wanted):
                 if raw.value is None:
                     continue
                 event = TraceEvent()

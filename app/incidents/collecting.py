@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.engine import URL, Engine
-from sqlalchemy.pool import QueuePool
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool, QueuePool
 
 from app.incidents import collecting_sql as sql
 from app.incidents.attempt_store import AttemptStore
@@ -53,6 +55,16 @@ class Gap(Protocol):
     def expected(self) -> int: ...
     @property
     def next_offset(self) -> int: ...
+
+
+class _Anew(NamedTuple):
+    """A gap of our own: between a log and the one that took its place."""
+
+    stream: str
+    topic: str
+    partition: int
+    expected: int
+    next_offset: int
 
 
 class Stored(NamedTuple):
@@ -156,17 +168,8 @@ class Intake:
 
     def begin_anew(self, topic: str, partition: int, stream: str, offset: int) -> None:
         """Follow a partition as another log from `offset` on: under its old name, the topic was made anew."""
-
-        @dataclass(frozen=True)
-        class Anew:
-            stream: str
-            topic: str
-            partition: int
-            expected: int
-            next_offset: int
-
         expected = self._places[topic, partition].next_offset
-        self.store((), [(Anew(stream, topic, partition, expected, offset), True)])
+        self.store((), [(_Anew(stream, topic, partition, expected, offset), True)])
 
     # One transaction -------------------------------------------------------------------------------------------------
 
@@ -291,6 +294,39 @@ class Intake:
         copy(connection, "snapshots", sql.SNAPSHOT_COLUMNS, seen)
 
 
+class Hold:
+    """The right to follow a pipeline, held by at most one process at a time and let go when its connection ends."""
+
+    def __init__(self, url: str | URL, pipeline: str) -> None:
+        self._engine = create_engine(
+            driver_url(url),
+            poolclass=NullPool,
+            isolation_level="AUTOCOMMIT",
+            connect_args={"connect_timeout": 10, "application_name": f"hindcast collect {pipeline}"},
+        )
+        self._name = f"hindcast collect {pipeline}"
+        self._connection: Connection | None = None
+
+    def take(self) -> bool:
+        """Try to get it; True also when it is held already. Raises `sqlalchemy` errors."""
+        if self._connection is not None and self._connection.execute(sql.ALIVE).scalar_one() == 1:
+            return True
+        connection = self._engine.connect()
+        if connection.execute(sql.HOLD, {"name": self._name}).scalar_one():
+            self._connection = connection
+            return True
+        connection.close()
+        return False
+
+    def let_go(self) -> None:
+        """Give it back; harmless when repeated, and when the connection is gone."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(DBAPIError):
+                connection.close()
+        self._engine.dispose()
+
+
 def _position(run: _Run) -> dict[str, Any]:
     noted = run.noted
     return {
@@ -322,4 +358,4 @@ def _pieces(records: Sequence[Delivered]) -> Iterable[Sequence[Delivered]]:
         yield records[start:]
 
 
-__all__ = ["Fenced", "Gap", "Intake", "Outcome", "Stored"]
+__all__ = ["Fenced", "Gap", "Hold", "Intake", "Outcome", "Stored"]

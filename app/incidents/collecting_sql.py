@@ -92,6 +92,9 @@ ADD_SHAPE: Final = text(
 )
 STRAY_SHAPES: Final = text("SELECT id FROM shapes WHERE pipeline = :pipeline AND category = 'stray'")
 
+HOLD: Final = text("SELECT pg_try_advisory_lock(hashtextextended(:name, 0))")
+ALIVE: Final = text("SELECT 1")
+
 # In the order of the rows that `copy` is handed; the types are the columns' own, as binary COPY wants them.
 SEGMENT_COLUMNS: Final = {
     "id": "int8", "stream_id": "int2", "partition": "int4", "first_offset": "int8", "next_offset": "int8",

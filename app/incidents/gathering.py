@@ -172,3 +172,9 @@ async def finish_gathering(
         "state": state, "progress": dict(progress), "problem": problem, "lease_until": None, "finished_at": NOW,
     }  # fmt: skip
     return await live.change_gathering(session, gathering.id, gathering.attempt, values) is not None
+
+
+async def put_back(session: WriteSession, gathering: Gathering) -> bool:
+    """Let another collector begin a search anew, because this one ends; False when it was no longer ours."""
+    values = {"state": GatheringState.QUEUED, "progress": empty_progress(), "lease_until": None}
+    return await live.change_gathering(session, gathering.id, gathering.attempt, values) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from app.incidents.live_models import (
     Stream,
 )
 from app.incidents.models import NOW, Incident
-from app.incidents.projection import Range
+from app.incidents.projection import Range, inside
 from app.incidents.segments import Raw, unpack
 from app.incidents.store import ReadSession, WriteSession
 
@@ -56,10 +57,16 @@ async def raw_records(session: ReadSession, ranges: Iterable[Range]) -> dict[tup
     if not wanted:
         return {}
     rows = (await session.execute(sql.SEGMENTS, columns)).all()
+    segments = {(row.stream_id, row.partition, bytes(row.data)) for row in rows}
+    return await asyncio.to_thread(_unpack, segments, wanted)
+
+
+def _unpack(
+    segments: Iterable[tuple[int, int, bytes]], wanted: Mapping[tuple[int, int], Sequence[tuple[int, int]]]
+) -> dict[tuple[int, int], list[Raw]]:
     found: dict[tuple[int, int], dict[int, Raw]] = {}
-    for stream, partition, data in {(row.stream_id, row.partition, bytes(row.data)) for row in rows}:
-        spans = wanted[stream, partition]
-        records = unpack(data, lambda offset, spans=spans: any(a <= offset <= b for a, b in spans))  # type: ignore[misc]
+    for stream, partition, data in segments:
+        records = unpack(data, inside(wanted[stream, partition]))
         found.setdefault((stream, partition), {}).update({record.offset: record for record in records})
     return {place: [records[offset] for offset in sorted(records)] for place, records in found.items()}
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from app.replay.attempts import (
@@ -343,6 +345,20 @@ def ranges_of(places: Iterable[Place]) -> tuple[Range, ...]:
     if held is not None:
         ranges.append(Range(*held, first, last))
     return tuple(ranges)
+
+
+def inside(spans: Iterable[tuple[int, int]]) -> Callable[[int], bool]:
+    """A test whether an offset lies in one of some spans, both ends included; there may be hundreds of them."""
+    ordered = sorted(spans)
+    firsts = [first for first, _ in ordered]
+    # The furthest end of this span and all before it: spans may lie inside one another.
+    ends = list(accumulate((last for _, last in ordered), max))
+
+    def test(offset: int) -> bool:
+        at = bisect_right(firsts, offset)
+        return at > 0 and offset <= ends[at - 1]
+
+    return test
 
 
 def write_places(events: int, ranges: Iterable[Range]) -> bytes:
