@@ -31,6 +31,8 @@ class Permission(StrEnum):
     READ = "read"
     IMPORT = "import"
     REPLAY = "replay"
+    SHARE = "share"  # make links, list and end them
+    SHARED = "shared"  # see what a link shows: the link itself grants it, and nobody's session
 
 
 @dataclass(frozen=True, slots=True)

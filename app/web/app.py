@@ -13,13 +13,16 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from app import __version__
+from app.incidents.audit_chain import noting
 from app.incidents.errors import ImportRefused, IncidentError, NotFound, UnknownBuild, WrongState
+from app.incidents.redaction import Rules
 from app.incidents.service import Store
-from app.web import api, builds, door, imports, incidents, runs, static, stream
+from app.web import api, api_shares, builds, door, imports, incidents, runs, shares, static, stream
 from app.web.access import Keeper
 from app.web.config import MIB, WebSettings
 from app.web.forms import Limits
 from app.web.gate import Gate
+from app.web.limits import RateLimits
 from app.web.pages import Pages
 from app.web.problems import Problem, Refused, file_trouble, not_found
 
@@ -33,7 +36,7 @@ def create_app(settings: WebSettings, store: Store | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
-        async with stream.listening(app, store):
+        async with stream.listening(app, store), noting(store):
             yield
         if own:
             await store.close()
@@ -52,11 +55,19 @@ def create_app(settings: WebSettings, store: Store | None = None) -> FastAPI:
     app.state.store = store
     app.state.pages = pages = Pages()
     app.state.keeper = keeper = Keeper(settings.token)
+    app.state.rates = rates = RateLimits()
+    app.state.rules = Rules.of(settings.redaction)
+    app.state.clock = None  # links are judged by the database's clock, unless a test sets another
     app.state.limits = Limits(file=settings.console.max_file_mib * MIB, kept=settings.console.max_import_mib * MIB)
-    for router in (*(room.router for room in (door, incidents, imports, runs, stream, builds, static, api)), api.alias):
+    for router in (
+        *(room.router for room in (door, incidents, imports, runs, stream, shares, builds, static, api, api_shares)),
+        api.alias,
+    ):
         app.include_router(router)
     _answer_errors(app, pages)
-    app.add_middleware(Gate, keeper=keeper, allowed_hosts=settings.allowed_hosts, pages=pages, broken=problem_of)
+    app.add_middleware(
+        Gate, keeper=keeper, allowed_hosts=settings.allowed_hosts, pages=pages, rates=rates, broken=problem_of
+    )
     return app
 
 

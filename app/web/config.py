@@ -42,11 +42,24 @@ class Console(Protocol):
     def max_import_mib(self) -> int: ...
 
 
+class Redaction(Protocol):
+    """What stays hidden in shares whatever their owners open."""
+
+    @property
+    def attributes(self) -> Sequence[str]: ...
+    @property
+    def paths(self) -> Sequence[str]: ...
+    @property
+    def patterns(self) -> Sequence[str]: ...
+
+
 class WebSettings(Protocol):
     """The part of the settings that the console works with."""
 
     @property
     def console(self) -> Console: ...
+    @property
+    def redaction(self) -> Redaction: ...
     @property
     def token(self) -> str: ...
     @property

@@ -9,6 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from app.web.access import SESSION_S, Keeper, public
 from app.web.forms import read_form
+from app.web.limits import RateLimits, address_of
 from app.web.loading import READ, pages_of
 from app.web.problems import Problem
 
@@ -37,7 +38,10 @@ async def leave(request: Request) -> Response:
 
 def _answer(request: Request, offered: str) -> Response:
     keeper = _keeper(request)
+    rates: RateLimits = request.app.state.rates
+    rates.entering.check(address_of(request))
     if not keeper.is_token(offered.strip()):
+        rates.entering.note(address_of(request))
         return _refuse(request, asked=True)
     response = RedirectResponse("/", 303)
     response.set_cookie(

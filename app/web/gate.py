@@ -15,7 +15,9 @@ from starlette.requests import Request, cookie_parser
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.incidents.audit import ORIGIN
 from app.web.access import SAFE_METHODS, Keeper, Principal, forbidden
+from app.web.limits import RateLimits, address_of, too_many
 from app.web.pages import Pages
 from app.web.problems import Problem
 
@@ -23,6 +25,9 @@ log = logging.getLogger(__name__)
 
 # The door, and what its page is drawn with.
 OPEN_PATHS: Final = frozenset({"/enter", "/static/hindcast.css", "/static/vendor/missing.min.css", "/static/icon.svg"})
+
+# Below it the link alone counts: who asks is not even looked at, so that a link shows the same to everybody.
+SHARED_PREFIX: Final = "/s/"
 
 SECURITY_HEADERS: Final = {
     "Content-Security-Policy": (
@@ -49,12 +54,14 @@ class Gate:
         keeper: Keeper,
         allowed_hosts: Sequence[str],
         pages: Pages,
+        rates: RateLimits,
         broken: Callable[[Exception], Problem],
     ) -> None:
         self._app = app
         self._keeper = keeper
         self._hosts = frozenset(_host_name(host) for host in allowed_hosts)
         self._pages = pages
+        self._rates = rates
         self._broken = broken
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,6 +71,7 @@ class Gate:
             return
         headers = Headers(scope=scope)
         outgoing = _Outgoing(send)
+        ORIGIN.set(scope["client"][0] if scope.get("client") else None)
         try:
             await (self._refuse(scope, headers) or self._app)(scope, receive, outgoing)
         except Exception as error:
@@ -77,14 +85,24 @@ class Gate:
         if _host_name(host) not in self._hosts:
             log.warning("refused a request for host %r, which is not in console.allowed_hosts", host)
             return PlainTextResponse(_wrong_host(host), 400)
-        principal = self._principal(headers)
+        shared = scope["path"].startswith(SHARED_PREFIX)
+        principal = None if shared else self._principal(headers)
         scope["hindcast.principal"] = principal
-        if principal is None and scope["path"] not in OPEN_PATHS:
-            return self._pages.problem(Request(scope), _no_token())
+        if principal is None and not shared and scope["path"] not in OPEN_PATHS:
+            return self._stranger(Request(scope), offered="authorization" in headers)
         browser = principal is None or principal.csrf is not None
         if browser and scope["method"] not in SAFE_METHODS and not _same_origin(headers, host):
             return self._pages.problem(Request(scope), forbidden("The request comes from another site."))
         return None
+
+    def _stranger(self, request: Request, *, offered: bool) -> Response:
+        """Show the door; who comes with wrong tokens again and again has to wait."""
+        address = address_of(request)
+        if offered and (wait := self._rates.entering.wait_s(address)):
+            return self._pages.problem(request, too_many(wait))
+        if offered:
+            self._rates.entering.note(address)
+        return self._pages.problem(request, _no_token())
 
     def _principal(self, headers: Headers) -> Principal | None:
         authorization = headers.get("authorization")

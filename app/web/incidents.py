@@ -6,7 +6,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from app.incidents import service
+from app.incidents.audit import Action
 from app.incidents.service import Incident, Run
+from app.web.auditing import record_view
 from app.web.downloads import download
 from app.web.forms import read_form
 from app.web.loading import (
@@ -83,6 +85,7 @@ async def evidence_file(request: Request, incident: ReadIncident, evidence_id: N
     async with store_of(request).read() as session:
         evidence = await service.get_evidence(session, incident, evidence_id)
         data = await service.evidence_bytes(session, evidence)
+    await record_view(request, Action.EVIDENCE_READ, incident, evidence=evidence.id, sha256=evidence.sha256)
     return download(data, evidence.name, "application/octet-stream")
 
 
@@ -95,4 +98,5 @@ async def bundle(request: Request, incident: ReadIncident) -> Response:
 async def bundle_response(request: Request, incident: Incident) -> Response:
     async with store_of(request).read() as session:
         data = await service.export_bundle(session, incident)
+    await record_view(request, Action.INCIDENT_EXPORTED, incident, size=len(data))
     return download(data, bundle_name(incident), "application/zip")

@@ -45,6 +45,8 @@ class Pages:
         if request.url.path.startswith("/api/"):
             return problem.response()
         name = "enter.html" if problem.status == 401 else "problem.html"
+        if request.url.path.startswith("/s/"):
+            name = "share_gone.html"
         response = self.page(name, request, problem.status, problem=problem)
         response.headers.update(problem.headers)
         return response

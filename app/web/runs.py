@@ -10,7 +10,9 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from app.incidents import service
+from app.incidents.audit import Action
 from app.incidents.service import Filters, Neighbours, ReadSession, RunRow, Window
+from app.web.auditing import record_view
 from app.web.downloads import download
 from app.web.formats import duration
 from app.web.loading import (
@@ -76,6 +78,7 @@ async def event(request: Request, current: ReadRun, ordinal: Number) -> Response
     async with store_of(request).read() as session:
         row = await service.get_row(session, current.run, ordinal)
         around = await service.neighbours(session, current.run, ordinal)
+    await record_view(request, Action.EVIDENCE_READ, current.incident, run=current.run.number, event=ordinal)
     line = timeline([row], bodies={row.ordinal: row}, normalised={}, first_divergence=None)[0]
     context = _header(request, current) | {"row": row, "line": line, "fields": every_field(row), "around": around}
     return pages_of(request).page("event.html", request, **context)
@@ -95,6 +98,9 @@ async def value(
     text = _value(row, side, name)
     if text is None:
         raise Refused(not_found(f"Event {ordinal} has no {side} value {name!r}."))
+    await record_view(
+        request, Action.EVIDENCE_READ, current.incident, run=current.run.number, event=ordinal, field=name, side=side
+    )
     return download(text.encode("utf-8", "surrogatepass"), f"event-{ordinal}-{name}-{side}.txt", "text/plain")
 
 

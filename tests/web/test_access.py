@@ -16,7 +16,7 @@ from app.incidents.service import Store
 from app.settings import Settings
 from app.web.access import SAFE_METHODS, SESSION_S, Keeper, Permission
 from app.web.app import create_app
-from app.web.gate import OPEN_PATHS, SECURITY_HEADERS
+from app.web.gate import OPEN_PATHS, SECURITY_HEADERS, SHARED_PREFIX
 from tests.web.conftest import HOME, TOKEN, Browser, client
 
 
@@ -62,9 +62,13 @@ async def test_without_the_token_nothing_is_served(app: FastAPI, stranger: httpx
     served = {
         (method, path)
         for method, path in places
-        if path not in OPEN_PATHS and (await stranger.request(method, path)).status_code != 401
+        if path not in OPEN_PATHS and not path.startswith(SHARED_PREFIX)
+        if (await stranger.request(method, path)).status_code != 401
     }
     assert served == set()
+    links = {path for _, path in places if path.startswith(SHARED_PREFIX)}
+    assert len(links) == 4
+    assert {(await stranger.get(path)).status_code for path in links} == {404}  # no such link
 
 
 async def test_strangers_get_what_draws_the_door_and_no_more(stranger: httpx.AsyncClient) -> None:

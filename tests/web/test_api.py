@@ -211,6 +211,9 @@ async def test_the_document_describes_what_is_there(api: httpx.AsyncClient) -> N
         ("/api/v1/incidents/{incident_id}/bundle.zip", "get"),
         ("/api/v1/incidents/{incident_id}/replays", "post"),
         ("/api/v1/replays/{replay_id}", "get"),
+        ("/api/v1/incidents/{incident_id}/shares", "post"),
+        ("/api/v1/shares", "get"),
+        ("/api/v1/shares/{share_id}", "delete"),
     }
     for methods in document["paths"].values():
         for operation in methods.values():
