@@ -5,17 +5,17 @@ from `<prefix>.results`, runs the agent for every entity key, and writes `<prefi
 `.errors` and `.outputs`, all under the raw entity key. The agent is named by references, by default the refund desk
 of this folder.
 
-Try it where you are; a broker has to be there, and Java for Beam's Kafka transforms:
+Try it where you are, on the small Flink that Beam brings along; a broker and Java have to be there:
 
     pip install 'hindcast-console[beam]'
     python examples/beam_pipeline.py --brokers localhost:9092 --topics refunds --path examples/refunds/v1 \
-        --runner PrismRunner --streaming
+        --runner FlinkRunner --flink_master "[local]" --streaming --environment_type LOOPBACK
 
-On Flink. LOOPBACK runs the agent in this process and suits a first try; in production the task managers start it
-from an image that holds the agent's code (docs/pipeline.md says how to make one):
+On a Flink cluster. Its task managers start the agent from an image that holds its code (docs/pipeline.md says how to
+make one):
 
     python examples/beam_pipeline.py --brokers broker-1:9092,broker-2:9092 --topics refunds \
-        --runner FlinkRunner --flink_master flink-jobmanager:8081 --flink_version 1.19 --streaming \
+        --runner FlinkRunner --flink_master flink-jobmanager:8081 --flink_version 1.20 --streaming \
         --environment_type DOCKER --environment_config "$IMAGE" \
         --parallelism 8 --checkpointing_interval 10000 --state_backend rocksdb
 
@@ -25,7 +25,7 @@ On Dataflow:
         --runner DataflowRunner --project "$PROJECT" --region europe-west1 --temp_location "gs://$BUCKET/tmp" \
         --streaming --sdk_container_image "$IMAGE" --sdk_location container
 
-Whatever the runner, a retried bundle sends records again, with the same bytes.
+Whatever the runner, delivery is at least once: a retried bundle runs again on the same state, and sends again.
 """
 
 from __future__ import annotations
