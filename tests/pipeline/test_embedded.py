@@ -383,31 +383,6 @@ def test_sinks_of_a_beam_pipeline_are_refused(broker: EmbeddedBroker, tmp_path: 
         pipeline(broker, tmp_path, traces_to="kafka://broker:9092/traces")
 
 
-class TestCommand:
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "app.pipeline", *arguments]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-
-    def test_help(self) -> None:
-        assert "PREFIX.events" in self.run("--help").stdout
-
-    @pytest.mark.parametrize(
-        ("agent", "problem"),
-        [
-            ("tests.pipeline.scripted:nobody", "agent tests.pipeline.scripted:nobody: tests.pipeline.scripted has no"),
-            ("no_such_module:agent", "cannot be imported: ModuleNotFoundError"),
-            ("agent", "'agent' is not of the form module:attribute"),
-        ],
-    )
-    def test_a_reference_that_names_nothing(self, tmp_path: Path, agent: str, problem: str) -> None:
-        place = ["--brokers", "127.0.0.1:1", "--topics", "t", "--journal", str(tmp_path / "journal")]
-        done = self.run("--agent", agent, "--provider", "tests.pipeline.scripted:provider", *place)
-        assert done.returncode == 2
-        assert done.stderr.startswith("error: ")
-        assert problem in done.stderr
-        assert not (tmp_path / "journal").exists()
-
-
 def test_envelopes_are_told_apart() -> None:
     """The comparison rests on it: every element of the kill tests leaves bytes of its own."""
     envelopes = everything(40)
