@@ -205,11 +205,7 @@ class _Scan(Generic[T]):
                 return []
             run = [message for message in run if message.key() == wanted]
         for needle in self._query.contains:
-            run = [
-                message
-                for message, value in zip(run, map(Message.value, run), strict=True)
-                if value and needle in value
-            ]
+            run = _having(needle, run)
         return run
 
     def _look_at(self, tally: _Tally, message: Message[Any, Any]) -> Stop | None:
@@ -273,6 +269,14 @@ class _Scan(Generic[T]):
             Stop.READ if whole else tally.stop,
             "" if whole else tally.detail,
         )
+
+
+def _having(needle: bytes, run: Records) -> Records:
+    """Keep the messages whose value has the needle in it; one search through all of them tells that mostly none has."""
+    values = [value or b"" for value in map(Message.value, run)]
+    if needle not in b"".join(values):
+        return []
+    return [message for message, value in zip(run, values, strict=True) if needle in value]
 
 
 def _in_order(found: list[Found]) -> tuple[Found, ...]:
