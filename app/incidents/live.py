@@ -194,4 +194,5 @@ def _calls_model(about: Activation) -> bool | None:
         return None
     # START and END, perhaps SUSPENDED, the tools and intents it names: what is more are model calls, or its own events.
     frame = 3 if about.status == "suspended" else 2
-    return about.events > frame + len(about.intents) + len(about.tools)
+    called = set(about.tools) - {intent.tool for intent in about.intents}
+    return about.events > frame + len(about.intents) + len(called)

@@ -1,0 +1,175 @@
+"""A running world for a test: a broker, a pipeline with the scripted agent, a collector over a real database."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+
+from app.demo.broker import EmbeddedBroker
+from app.incidents import live, service
+from app.incidents.live import LiveStatus
+from app.incidents.rules import FreezeRule
+from app.incidents.service import Incident, Store
+from app.jobs.collector import Collector
+from app.jobs.desk import Keeping
+from app.kafka.config import Pipeline
+from app.pipeline.embedded import EmbeddedPipeline, Topics
+from app.runtime.config import AgentConfig
+from app.wire.records import AgentEnvelope, serialize
+from tests.fixtures.postgres import Database
+from tests.pipeline import scripted
+from tests.pipeline.topics import make
+
+TOPICS = Topics.below("desk")
+NAME = "desk"
+
+
+def pipeline_of(address: str, **changes: Any) -> Pipeline:
+    """Describe the world's pipeline to Hindcast."""
+    topics = {
+        "events": TOPICS.events, "traces": TOPICS.traces, "snapshots": TOPICS.snapshots, "intents": TOPICS.intents,
+        "outputs": TOPICS.outputs, "errors": TOPICS.errors, **changes.pop("topics", {}),
+    }  # fmt: skip
+    told = {"name": NAME, "brokers": address.split(","), "partitioner": "murmur2", "topics": topics, **changes}
+    return Pipeline.model_validate(told)
+
+
+@dataclass
+class Host:
+    """The pipeline in a thread of this process."""
+
+    broker: EmbeddedBroker
+    journal: Path
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __enter__(self) -> Host:
+        config = AgentConfig(scripted.provider, decode=scripted.decode, **self.options)
+        kafka = {"bootstrap.servers": self.broker.address, "reconnect.backoff.max.ms": 200}
+        self._pipeline = EmbeddedPipeline(scripted.agent, config, TOPICS, kafka, self.journal)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def _run(self) -> None:
+        with self._pipeline:
+            self._pipeline.run()
+
+    def __exit__(self, *_: object) -> None:
+        self._pipeline.stop()
+        self._thread.join(20)
+
+
+@dataclass
+class World:
+    """What a test has in hand."""
+
+    broker: EmbeddedBroker
+    database: Database
+    store: Store
+    folder: Path
+    rules: Sequence[FreezeRule] = ()
+    keeping: Keeping = field(default_factory=lambda: Keeping(export_timeout_s=20))
+
+    @classmethod
+    def make(cls, broker: EmbeddedBroker, database: Database, store: Store, folder: Path) -> World:
+        make(broker, TOPICS)
+        return cls(broker, database, store, folder)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return pipeline_of(self.broker.address)
+
+    def host(self, **options: Any) -> Host:
+        """The pipeline, for the length of a `with`."""
+        return Host(self.broker, self.folder / "journal", options)
+
+    def send(self, *envelopes: AgentEnvelope, topic: str = TOPICS.events) -> None:
+        """Give the pipeline something to do."""
+        for envelope in envelopes:
+            self.send_bytes(topic, envelope.entity_key, serialize(envelope))
+
+    def send_bytes(self, topic: str, key: bytes | None, value: bytes | None, at_ms: int | None = None) -> None:
+        producer = Producer({"bootstrap.servers": self.broker.address, "linger.ms": 0, "message.max.bytes": 80_000_000})
+        more = {} if at_ms is None else {"timestamp": at_ms}
+        producer.produce(topic, value, key, partition=0, **more)
+        assert producer.flush(20) == 0
+
+    @asynccontextmanager
+    async def collecting(self, **options: Any) -> AsyncIterator[Collector]:
+        """Run a collector for the length of a block; it is stopped, not killed, at the end."""
+        pipelines = options.pop("pipelines", [self.pipeline])
+        collector = Collector(self.database.app, pipelines, self.rules, self.keeping, **options)
+        running = asyncio.create_task(collector.run())
+        try:
+            yield collector
+        finally:
+            collector.stop()
+            async with asyncio.timeout(30):
+                await running
+
+    async def open(self, key: bytes, seq: int | None = None, **more: Any) -> Incident:
+        async with self.store.write() as session:
+            return await live.open_incident(
+                session, who="ada", known=[NAME], pipeline=NAME, entity_key=key, seq=seq, **more
+            )
+
+    async def open_when(self, key: bytes, count: int) -> Incident:
+        """Open an incident of a key once so many of its activations are stored."""
+        await self.activations(count, entity_key=key)
+        return await self.open(key)
+
+    async def gathered(self, incident: Incident, seconds: float = 30) -> live.GatheringView:
+        """Wait until the incident's last search has ended."""
+
+        async def look() -> live.GatheringView | None:
+            async with self.store.read() as session:
+                view = (await live.gatherings_of(session, incident))[0]
+            return view if view.gathering.gathering_state.finished else None
+
+        found: live.GatheringView = await self.until(look, seconds)
+        return found
+
+    async def export(self, incident: Incident, reason: str = "why not") -> live.Export:
+        async with self.store.write() as session:
+            return await live.request_export(session, incident, who="ada", reason=reason, known=[NAME], timeout_s=20)
+
+    async def status(self, incident: Incident) -> LiveStatus:
+        async with self.store.read() as session:
+            return await live.live_status(session, await service.get_incident(session, incident.id))
+
+    async def until(self, ask: Callable[[], Awaitable[Any]], seconds: float = 30) -> Any:
+        """Ask until the answer is true, and return it."""
+        deadline = time.monotonic() + seconds
+        while True:
+            answer = await ask()
+            if answer:
+                return answer
+            assert time.monotonic() < deadline, "it did not happen in time"
+            await asyncio.sleep(0.05)
+
+    async def activations(self, count: int, **chosen: Any) -> tuple[live.Activation, ...]:
+        """Wait until so many activations are stored."""
+
+        async def look() -> tuple[live.Activation, ...] | None:
+            async with self.store.read() as session:
+                found = await live.list_activations(session, live.ActivationFilter(**chosen), limit=200)
+            return found.items if len(found.items) >= count else None
+
+        found: tuple[live.Activation, ...] = await self.until(look)
+        return found
+
+    async def ready(self, incident: Incident, seconds: float = 30) -> LiveStatus:
+        async def look() -> LiveStatus | None:
+            status = await self.status(incident)
+            return status if status.ready else None
+
+        found: LiveStatus = await self.until(look, seconds)
+        return found

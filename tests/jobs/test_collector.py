@@ -1,0 +1,288 @@
+"""From something odd to a replay that can start: a running pipeline, a collector, a real database."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from app.demo.broker import EmbeddedBroker
+from app.incidents import live, service
+from app.incidents.changes import Changes
+from app.incidents.service import EvidenceFile, Incident, Store
+from app.replay.engine import replay
+from app.replay.inprocess import InProcessRunner
+from app.replay.rerun_pb2 import AgentCode
+from app.replay.verdict import Outcome, Verdict
+from app.runtime.batching import BatchPolicy
+from app.wire import identity
+from app.wire.framing import read_frames
+from app.wire.records import AgentEnvelope, serialize
+from tests.fixtures.postgres import Database
+from tests.incidents.tracing import attempt
+from tests.jobs.live import TOPICS, World, pipeline_of
+from tests.pipeline import scripted
+
+CODE = AgentCode(agent="tests.pipeline.scripted:agent", decode="tests.pipeline.scripted:decode")
+NOW = time.time_ns() // 1_000_000
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as started:
+        yield started
+
+
+@pytest.fixture
+def world(broker: EmbeddedBroker, database: Database, store: Store, tmp_path: Path) -> World:
+    return World.make(broker, database, store, tmp_path)
+
+
+def start(key: bytes, *operations: tuple[object, ...], at: int = NOW) -> AgentEnvelope:
+    envelope = scripted.start(*operations, at=at)
+    envelope.entity_key = key
+    return envelope
+
+
+async def reproduce(files: list[EvidenceFile]) -> Verdict:
+    """Replay with the code that ran."""
+
+    def run() -> Verdict:
+        runner = InProcessRunner()
+        try:
+            return replay(files, runner, CODE).verdict
+        finally:
+            runner.close()
+
+    return await asyncio.to_thread(run)
+
+
+async def evidence(store: Store, incident: Incident) -> tuple[Incident, list[EvidenceFile]]:
+    async with store.read() as session:
+        now = await service.get_incident(session, incident.id)
+        kept = await service.evidence_of(session, now)
+        return now, await service.evidence_files(session, now, [file.id for file in kept])
+
+
+async def test_from_a_row_to_a_replay_that_reproduces(world: World, store: Store) -> None:
+    with world.host():
+        async with world.collecting():
+            world.send(
+                start(b"customer-42", ("ask", "hi"), ("act", "refund"), ("out", "done")),
+                start(b"customer-7", ("ask", "hello"), ("fail", "no"), at=NOW + 1),
+            )
+            rows = await world.activations(2)
+            (row,) = [one for one in rows if one.entity_key == b"customer-42"]
+            assert (row.status, row.tools) == ("completed", ("refund",))
+            async with store.write() as session:
+                incident = await live.open_incident(session, who="ada", known=["desk"], activation=row.id)
+            export = await world.export(incident)
+            status = await world.ready(incident)
+    assert status.exports[0].as_json()["state"] == "answered"
+    assert status.exports[0].export.request_id == export.request_id
+    assert status.gatherings[0].gathering.state == "found"
+    assert status.row is not None
+    now, files = await evidence(store, incident)
+    assert (now.problem, now.kind, now.seq, now.recorded_status) == (None, "start", 0, "completed")
+    assert (await reproduce(files)).outcome is Outcome.REPRODUCED
+
+
+async def test_outputs_become_evidence_once_none_can_be_under_way(world: World, store: Store) -> None:
+    with world.host():
+        async with world.collecting():
+            world.send(start(b"k", ("ask", "hi"), ("out", "done")))
+            incident = await world.open_when(b"k", 1)
+            await world.export(incident)
+            await world.ready(incident)
+
+            async def has_outputs() -> bool:
+                return any(file.role == "outputs" for file in (await evidence(store, incident))[1])
+
+            assert not await has_outputs()
+            await world.until(has_outputs)
+    _, files = await evidence(store, incident)
+    assert [file.data for file in files if file.role == "outputs"] == [b"\x04done"]
+    verdict = await reproduce(files)
+    assert verdict.outcome is Outcome.REPRODUCED
+    assert {one.name for one in verdict.surfaces if one.compared} >= {"trace events", "outputs"}
+
+
+async def test_a_resume_is_found_by_the_intent_that_it_answers(world: World, store: Store) -> None:
+    intent = identity.intent_id(b"k", 0, 0)
+    answer = scripted.approval(intent, at=NOW + 50)
+    other = scripted.approval(identity.intent_id(b"k", 0, 9), at=NOW + 50)
+    answer.entity_key = other.entity_key = b"k"
+    with world.host():
+        async with world.collecting():
+            world.send(start(b"k", ("approve",), ("suspend", None, [("out", "approved")])))
+            first = await world.open_when(b"k", 1)  # the state while it waits is what the resume will load
+            await world.export(first)
+            await world.ready(first)
+            world.send(other, answer)
+            await world.activations(3)
+            async with store.read() as session:
+                page = await live.list_activations(session, live.ActivationFilter(kind="resume"))
+            async with store.write() as session:
+                incident = await live.open_incident(session, who="ada", known=["desk"], activation=page.items[0].id)
+            status = await world.ready(incident)
+    now, files = await evidence(store, incident)
+    assert (now.kind, now.seq, now.recorded_status) == ("resume", 0, "completed")
+    assert [file.data for file in files if file.role == "event"] == [serialize(answer)]
+    assert "intent" in status.gatherings[0].topics[0].looking_for
+    verdict = await reproduce(files)
+    assert verdict.outcome is Outcome.REPRODUCED, verdict.headline
+
+
+async def test_a_bare_answer_is_wrapped_again_and_marked_as_rebuilt(world: World, store: Store) -> None:
+    intent = identity.intent_id(b"k", 0, 0)
+    wrapped = scripted.result(intent, at=NOW + 50)
+    wrapped.entity_key = wrapped.tool_result.entity_key = b"k"
+    bare = serialize(wrapped.tool_result)
+    world.broker.create("desk.results", 1)
+    hidden = pipeline_of(world.broker.address, topics={"events": ["desk.other"], "results": "desk.results"})
+    world.broker.create("desk.other", 1)
+    with world.host():
+        async with world.collecting(pipelines=[hidden]):
+            world.send(start(b"k", ("act", "refund"), ("suspend", None, [("out", "paid")])))
+            world.send_bytes("desk.results", b"k", b"\xff poison about " + intent.encode())
+            world.send_bytes("desk.results", b"k", bare)
+            await world.activations(1)
+            world.send(wrapped)
+            await world.activations(2)
+            incident = await world.open(b"k")
+            gathering = await world.gathered(incident)
+    assert gathering.gathering.state == "found"
+    assert any("rebuilt" in note for note in gathering.notes)
+    _, files = await evidence(store, incident)
+    (event,) = [file for file in files if file.role == "event"]
+    assert event.data == serialize(wrapped)
+    assert event.name.startswith("rebuilt-")
+    async with store.read() as session:
+        (kept,) = [file for file in await service.evidence_of(session, incident) if file.role == "event"]
+    assert (kept.source["rebuilt_from"], b64decode(kept.source["original"])) == ("tool_result", bare)
+    results = gathering.topics[-1]
+    assert (results.topic, results.undecodable, results.partitions[0].undecodable) == ("desk.results", 1, 1)
+
+
+async def test_all_envelopes_of_a_batch_are_gathered_in_the_order_of_their_arrival(world: World, store: Store) -> None:
+    sent = [start(b"k", ("ask", f"event {number}"), at=NOW + number) for number in (3, 1, 2, 9, 8, 7)]
+    with world.host(batch_policy=BatchPolicy.ADAPTIVE, max_batch_size=3, max_wait_ms=60_000):
+        async with world.collecting():
+            for envelope in sent:
+                world.send(envelope, start(b"other", ("out", "x"), at=NOW))
+            await world.activations(2, entity_key=b"k")
+            incident = await world.open(b"k", seq=1)
+            await world.export(incident)
+            status = await world.ready(incident)
+    assert status.about is not None
+    assert (status.about.shape.batch_size, status.about.clock_ms) == (3, NOW + 9)
+    _, files = await evidence(store, incident)
+    (events,) = [file for file in files if file.role == "events"]
+    assert [serialize(one) for one in sent] == read_frames(events.data).payloads
+    verdict = await reproduce(files)
+    assert verdict.outcome is Outcome.REPRODUCED, verdict.headline
+
+
+async def test_a_failed_attempt_is_found_and_told_what_it_replays_to(world: World, store: Store) -> None:
+    with world.host():
+        async with world.collecting():
+            world.send(start(b"k", ("get", "x"), ("fail", "no")))
+            await world.activations(1)
+            incident = await world.open(b"k")
+            await world.export(incident)
+            status = await world.ready(incident)
+    assert status.row is not None
+    assert status.row.target == "failed"
+    now, files = await evidence(store, incident)
+    assert (now.recorded_status, now.problem) == ("failed", None)
+    assert (await reproduce(files)).outcome is Outcome.REPRODUCED
+
+
+async def test_not_found_is_said_only_when_everything_was_read(world: World, store: Store) -> None:  # complaint 26
+    told = attempt(b"k", 0, NOW, intents=["refund"])  # nobody ever sent what triggered it
+    async with world.collecting():
+        world.send(*[start(b"k", ("out", "x"), at=NOW + number) for number in range(1, 50)])
+        for value in told.values:
+            world.send_bytes(TOPICS.traces, b"k", value)
+        await world.activations(1)
+        incident = await world.open(b"k")
+        gathering = await world.gathered(incident)
+    assert gathering.gathering.state == "not_found"
+    (topic,) = gathering.topics
+    (partition,) = topic.partitions
+    assert (topic.outcome, topic.scanned, partition.complete) == ("not_found", 49, True)
+    assert (partition.low, partition.start, partition.end, partition.high) == (0, 0, 49, 49)
+    status = await world.status(incident)
+    assert (status.state, status.ready) == ("incomplete", False)
+    assert [(one.what, one.blocks) for one in status.missing][:2] == [("triggering envelope", True), ("snapshot", True)]
+    assert "Search again" in status.missing[0].remedy
+
+
+async def test_what_intake_never_saw_is_searched_for_in_every_topic(world: World, store: Store) -> None:
+    with world.host():
+        world.send(start(b"k", ("ask", "hi"), ("act", "refund"), ("out", "done")))
+        async with world.collecting():
+            await world.activations(1)
+        with psycopg.connect(world.database.owner) as connection:  # as if it had been dropped long ago
+            connection.execute("DELETE FROM attempts")
+            connection.execute("DELETE FROM keyed_records")
+        async with world.collecting():
+            incident = await world.open(b"k")
+            assert incident.clock_ms is None
+            await world.export(incident)
+            status = await world.ready(incident)
+    assert [topic.topic for topic in status.gatherings[0].topics] == [
+        "desk.traces", "desk.intents", "desk.errors", "desk.snapshots", "desk.events",
+    ]  # fmt: skip
+    now, files = await evidence(store, incident)
+    assert (now.seq, now.kind, now.recorded_status) == (0, "start", "completed")
+    assert (await reproduce(files)).outcome is Outcome.REPRODUCED
+
+
+async def test_a_search_can_be_cancelled_and_asked_for_again(world: World, store: Store) -> None:
+    told = attempt(b"k", 0, NOW)
+    async with world.collecting():
+        for value in told.values:
+            world.send_bytes(TOPICS.traces, b"k", value)
+        await world.activations(1)
+        world.broker.slow_down(400)
+        incident = await world.open(b"k")
+        (view,) = (await world.status(incident)).gatherings
+        async with store.write() as session:
+            assert (await live.request_gathering(session, incident, who="ada")).id == view.gathering.id
+            await live.cancel_gathering(session, view.gathering.id, who="ada")
+        ended = await world.gathered(incident)
+        assert ended.gathering.state == "cancelled"
+        async with store.write() as session:
+            with pytest.raises(service.WrongState, match="cannot cancel a search that is cancelled"):
+                await live.cancel_gathering(session, view.gathering.id, who="ada")
+            again = await live.request_gathering(session, incident, who="ada")
+        world.broker.slow_down(0)
+        assert (await world.gathered(incident)).gathering.id == again.id
+
+
+async def test_a_search_tells_the_page_how_far_it_has_come(world: World, store: Store, database: Database) -> None:
+    told = attempt(b"k", 0, NOW)
+    async with world.collecting():
+        for value in told.values:
+            world.send_bytes(TOPICS.traces, b"k", value)
+        await world.activations(1)
+        async with Changes(database.app) as changes:
+            incident = await world.open(b"k")
+            versions = []
+            async with changes.subscribe(incident.id) as subscription:
+                while True:
+                    status = await world.status(incident)
+                    versions.append(status.version)
+                    if status.gatherings[0].gathering.gathering_state.finished:
+                        break
+                    assert await subscription.wait(10)
+    assert versions == sorted(versions)
+    assert len(set(versions)) >= 2
+    assert status.outlook is not None
+    assert status.outlook["topic"] == "desk.events"
