@@ -71,7 +71,7 @@ class Gate:
             return
         headers = Headers(scope=scope)
         outgoing = _Outgoing(send)
-        ORIGIN.set(scope["client"][0] if scope.get("client") else None)
+        origin = ORIGIN.set(scope["client"][0] if scope.get("client") else None)
         try:
             await (self._refuse(scope, headers) or self._app)(scope, receive, outgoing)
         except Exception as error:
@@ -79,6 +79,8 @@ class Gate:
             if outgoing.started:  # too late for an answer: the connection has to break
                 raise
             await self._pages.problem(Request(scope), problem)(scope, receive, outgoing)
+        finally:
+            ORIGIN.reset(origin)
 
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
         host = headers.get("host", "")

@@ -1,0 +1,230 @@
+"""A secret is planted everywhere an agent or an operator can put one, and looked for everywhere a link leads.
+
+complaints 23 and 24
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import logging
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from app.incidents import service
+from app.incidents.service import EvidenceFile, Report, Role, Store
+from app.replay.engine import replay
+from app.replay.inprocess import InProcessRunner
+from app.replay.rerun_pb2 import AgentCode
+from app.runtime.activation import ActivationInput, ActivationSettings, AgentHooks, run_activation
+from app.wire.framing import write_frames
+from app.wire.records import AgentEnvelope, StateSnapshot, TraceEvent, serialize
+from tests.web.conftest import HOME
+from tests.web.html import Page
+from tests.web.test_shares import share
+from tests.web.work import claim, finish
+
+MARK = "cAnAry"
+CLOCK = 1_700_000_000_000
+KEY = f"{MARK}-key".encode()
+
+# What each build does differently: nothing; its arguments, output and memory; another prompt; it breaks.
+BUILDS = {
+    "same": "",
+    "arguments": "args['amount'] = 'cAnAry-other'; output += b'cAnAry-more'; ctx.memory.set('seq', b'77cAnAry-own')",
+    "prompt": "prompt += ' cAnAry-again'",
+    "broken": "raise RuntimeError('cAnAry-raised ' + prompt)",
+}
+AGENT = """
+import json
+from beam_agents.core.agent import Complete
+from beam_agents.model.client import LlmRequest
+from beam_agents.model.facade import DecodedResponse, TokenUsage
+from beam_agents.model.fake import FakeLLM, match_any, respond_with
+from beam_agents.tools import ToolRegistry, tool
+
+def make_provider():
+    return FakeLLM([(match_any(), respond_with(b"cAnAry-response"))])
+
+def decode(data):
+    return DecodedResponse(TokenUsage(1, 2, 3), data.decode())
+
+@tool
+def look_up(card: str) -> str:
+    return "cAnAry-answer"
+
+TOOLS = ToolRegistry()
+TOOLS.register(look_up)
+
+async def AGENT(ctx):
+    event = json.loads(ctx.single_event)
+    found = await ctx.run_tool("look_up", {"card": event["card"]})
+    prompt = "cAnAry-prompt " + found
+    args = {"amount": "cAnAry-amount", "cAnAry-member": 1}
+    output = b"cAnAry-output"
+    CHANGE
+    answer = await ctx.call_model(LlmRequest(model_id="cAnAry-model", messages=[{"role": "user", "content": prompt}],
+                                             tools_schema=None, sampling_params={"temperature": 0}))
+    ctx.act("cAnAry-tool", json.dumps(args))
+    ctx.memory.set("cAnAry-name", b"cAnAry-memory" + decode(answer.response).text.encode())
+    return Complete(output=output)
+"""
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[InProcessRunner]:
+    made = InProcessRunner()
+    yield made
+    made.close()
+
+
+def code_of(folder: Path, build: str) -> AgentCode:
+    name = f"canary_{build}"
+    change = BUILDS[build] or "pass"
+    (folder / f"{name}.py").write_text(AGENT.replace("CHANGE", change))
+    return AgentCode(agent=f"{name}:AGENT", registry=f"{name}:TOOLS", decode=f"{name}:decode", paths=[str(folder)])
+
+
+def evidence(folder: Path, runner: InProcessRunner) -> list[EvidenceFile]:
+    """Record one activation of the agent, as a pipeline would, with an attribute of somebody's own on top."""
+    loaded = runner._code(code_of(folder, "same"))
+    envelope = AgentEnvelope(entity_key=KEY, event_time_ms=CLOCK, external_event=b'{"card": "cAnAry-envelope"}')
+    hooks = AgentHooks(
+        agent=loaded.agent,
+        provider=loaded.agent.__globals__["make_provider"](),
+        registry=loaded.registry,
+        decode=loaded.decode,
+        config=ActivationSettings(),
+    )
+    result = run_activation(ActivationInput(KEY, 0, CLOCK, events=(envelope.external_event,)), hooks)
+    assert result.status == "completed", result.error
+    after = StateSnapshot(
+        state_schema_version=1, entity_key=KEY, seq=1, snapshot_at_ms=CLOCK + 1, pending=result.intents
+    )
+    after.memory.CopyFrom(result.memory)
+    after.llm_cache.CopyFrom(result.cache)
+    after.request_id = f"{MARK}-request"
+    traces = []
+    for event in result.events:
+        copy = TraceEvent()
+        copy.CopyFrom(event)
+        copy.attributes["customer.note"] = f"{MARK}-attribute"
+        copy.attributes[f"{MARK}-attribute-name"] = "x"
+        traces.append(serialize(copy))
+    return [
+        EvidenceFile(Role.SNAPSHOT, f"{MARK}-snapshot.pb", serialize(after)),
+        EvidenceFile(Role.TRACES, f"{MARK}-traces.bin", write_frames(traces)),
+        EvidenceFile(Role.EVENT, f"{MARK}-event.pb", serialize(envelope)),
+        EvidenceFile(Role.OUTPUTS, f"{MARK}-outputs.bin", write_frames([result.output])),
+    ]
+
+
+async def planted(store: Store, folder: Path, runner: InProcessRunner) -> tuple[str, list[Report]]:
+    """An incident full of secrets, with one run of each build and one that broke; returns what the runs found."""
+    builds = [f"{MARK}-{build}" for build in BUILDS] + [f"{MARK}-crash"]
+    files = await asyncio.to_thread(evidence, folder, runner)
+    async with store.write() as session:
+        incident = await service.import_evidence(session, files, who=f"{MARK}-who", title=f"{MARK}-title")
+    reports = []
+    for build in builds:
+        async with store.write() as session:
+            run = await service.request_replay(session, incident, build, who=f"{MARK}-who", known=builds)
+        claimed = await claim(store, run.id)
+        if build.endswith("crash"):
+            async with store.write() as session:
+                await service.fail_run(session, run.id, claimed.attempt, _crash())
+            continue
+        report = await asyncio.to_thread(replay, files, runner, code_of(folder, build.removeprefix(f"{MARK}-")))
+        await finish(store, claimed, report)
+        reports.append(report)
+    return incident.id, reports
+
+
+def _crash() -> str:
+    """A report as a worker writes it, with an exception that quotes what it should not."""
+    try:
+        raise ValueError(f"cannot read {MARK}-error-text")
+    except ValueError as error:
+        return f"run x, build {MARK}-build\n\n" + "".join(traceback.format_exception(error))
+
+
+async def crawl(http: httpx.AsyncClient, start: str, extra: list[str]) -> dict[str, httpx.Response]:
+    """Follow every link below `start`, and try the typed addresses."""
+    seen: dict[str, httpx.Response] = {}
+    todo = [start, *(start + place for place in extra)]
+    while todo:
+        address = todo.pop()
+        path = address.partition("#")[0]
+        if path in seen:
+            continue
+        answer = seen[path] = await http.get(path)
+        if answer.headers["content-type"].startswith("text/html"):
+            found = Page(answer).links
+            todo += [
+                f"{path.partition('?')[0]}{link}" if link.startswith("?") else link
+                for link in found
+                if link.startswith((start, "?"))
+            ]
+    return seen
+
+
+TYPED = [
+    *(f"/runs/{n}{place}" for n in range(1, 7) for place in ("", "/verdict.json", "/changes", "/value", "/ledger")),
+    *(f"/runs/{n}?{query}" for n in range(1, 6) for query in ("folds=open", "show=differences", "at=2", "q=cAnAry")),
+    *(f"/runs/{n}/events/{ordinal}" for n in range(1, 6) for ordinal in range(9)),
+    "/changes", "/bundle.zip", "/evidence/1", "/evidence/2", "/replays", "/runs", "/api/v1/shares", "/post-mortem",
+]  # fmt: skip
+
+
+def spellings(secret: bytes) -> list[str]:
+    """How a value may come to light: as it is, as hex, in base64, and as digests that can be guessed."""
+    return [
+        secret.decode(), secret.hex(), base64.b64encode(secret).decode().rstrip("="),
+        hashlib.sha256(secret).hexdigest()[:10], hashlib.sha256(secret.hex().encode()).hexdigest()[:10],
+    ]  # fmt: skip
+
+
+async def test_no_secret_comes_to_light(
+    api: httpx.AsyncClient,
+    app: FastAPI,
+    stranger: httpx.AsyncClient,
+    store: Store,
+    tmp_path: Path,
+    runner: InProcessRunner,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    incident, reports = await planted(store, tmp_path, runner)
+    # The attribute of somebody's own is in the record alone, so even the same build differs from it.
+    assert {str(report.verdict.outcome) for report in reports} == {"diverged", "irreproducible"}
+    app.state.rates.shared._count = app.state.rates.dead._count = 10_000
+    _, opened = await share(api, incident, redact=False)
+    bare = await crawl(stranger, opened, TYPED)
+    shown = "\n".join(answer.text for answer in bare.values())
+    for place in (
+        "key", "title", "snapshot.pb", "attribute", "attribute-name", "amount", "other", "member", "tool", "model",
+        "prompt", "output", "raised", "same", "answer", "name", "memory", "own", "event.pb", "outputs.bin", "request",
+    ):  # fmt: skip
+        assert f"{MARK}-{place}" in shown, f"the canary in {place} was not even planted where a page shows it"
+    caplog.clear()
+    caplog.set_level(logging.DEBUG)
+    _, path = await share(api, incident)
+    seen = await crawl(stranger, path, TYPED)
+    fine = [address for address, answer in seen.items() if answer.status_code == 200]
+    assert len(fine) > 40
+    assert {answer.status_code for answer in seen.values()} == {200, 404}
+    run_ids = [run["id"] for run in (await api.get(f"/api/v1/incidents/{incident}")).json()["replays"]]
+    files = (await api.get(f"/api/v1/incidents/{incident}")).json()["evidence"]
+    secrets = [*spellings(KEY), MARK, MARK.encode().hex(), *run_ids, incident]
+    secrets += [file["sha256"][:10] for file in files]
+    for address, answer in seen.items():
+        text = answer.text.replace("q=cAnAry", "") + str(answer.headers)
+        assert [secret for secret in secrets if secret.lower() in text.lower()] == [], address
+    logged = caplog.text.replace(HOME, "").replace("q=cAnAry", "")
+    lines = [line for line in logged.splitlines() if "httpx" not in line]  # the test's own client logs addresses
+    assert [line for line in lines if MARK in line or path.removeprefix("/s/") in line] == []
