@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import select, update
-
 from app.incidents import repository as db
+from app.incidents import share_repository as share_db
 from app.incidents.audit import Action, record_event
 from app.incidents.errors import IncidentError, NotFound, found
 from app.incidents.models import Incident, Run
@@ -89,10 +88,7 @@ async def create_share(
 async def open_share(session: WriteSession, token: str, *, count: bool = True, now_ms: int | None = None) -> Opened:
     """Find what a link shows, count the access and record it. Raises `NotFound`, the same for every dead link."""
     offered = _hash(token)
-    share = None
-    if _TOKEN.fullmatch(token):
-        query = select(Share).where(Share.token_sha256 == offered)
-        share = (await session.scalars(query, execution_options={"populate_existing": True})).one_or_none()
+    share = await share_db.by_hash(session, offered) if _TOKEN.fullmatch(token) else None
     if share is None or not hmac.compare_digest(share.token_sha256, offered):
         raise NotFound("share", "link")
     now = await _now(session, now_ms)
@@ -103,8 +99,7 @@ async def open_share(session: WriteSession, token: str, *, count: bool = True, n
     if share.run_id is not None:
         run = found(await db.run(session, Run.id == share.run_id), "share", "link")
     if count:
-        counted = update(Share).where(Share.id == share.id).values(accesses=Share.accesses + 1, last_access_at=now)
-        await session.execute(counted, execution_options={"synchronize_session": False})
+        await share_db.count_access(session, share.id, now)
         record_event(
             session, Action.SHARE_OPENED, who=f"share {share.id}", subject=share.id, detail={"incident": incident.id}
         )
@@ -113,8 +108,7 @@ async def open_share(session: WriteSession, token: str, *, count: bool = True, n
 
 async def revoke_share(session: WriteSession, share_id: str, *, who: str, now_ms: int | None = None) -> Share:
     """End a link at once; ending it again changes nothing. Raises `NotFound`."""
-    query = select(Share).where(Share.id == share_id).with_for_update()
-    share = found((await session.scalars(query)).one_or_none(), "share", share_id)
+    share = found(await share_db.locked(session, share_id), "share", share_id)
     if share.revoked_at is None:
         share.revoked_at = await _now(session, now_ms)
         share.revoked_by = who
@@ -128,15 +122,7 @@ async def list_shares(
 ) -> Sequence[Listed]:
     """List all live shares and the newest dead ones, live ones first, then newest first."""
     now = await _now(session, now_ms)
-    query = (
-        select(Share, Incident.title, Run.number)
-        .join(Incident, Incident.id == Share.incident_id)
-        .outerjoin(Run, Run.id == Share.run_id)
-        .order_by(Share.created_at.desc(), Share.id)
-    )
-    if incident is not None:
-        query = query.where(Share.incident_id == incident.id)
-    rows = (await session.execute(query)).all()
+    rows = await share_db.listed(session, None if incident is None else incident.id)
     listed = [Listed(share, title, number, share.state(now)) for share, title, number in rows]
     live = [item for item in listed if item.state == "live"]
     dead = [item for item in listed if item.state != "live"]

@@ -178,8 +178,11 @@ async def _verdict(session: ReadSession, sight: Sight, run: Run) -> dict[str, An
     if run.first_divergence is not None:
         stored = await service.get_row(session, run, run.first_divergence)
         first = redacted.row(sight.redactor, stored)
+    page = dict(told)
+    if not sight.redactor.shows(Reveal.TEXTS):  # the state says it; a hidden sentence beside it says nothing more
+        page["surfaces"] = [{**item, "detail": ""} for item in told.get("surfaces", [])]
     return {
-        "verdict": verdict_view(told, first),
+        "verdict": verdict_view(page, first),
         "reason_code": (told.get("reason") or {}).get("code"),
         "counted": counts(told.get("counts", {})),
         "total": told.get("counts", {}).get("rows", 0),

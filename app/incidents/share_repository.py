@@ -1,0 +1,42 @@
+"""The SQL of shares: statements in, rows out; no rule is decided here, and nothing commits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import select, update
+
+from app.incidents.models import Incident, Run
+from app.incidents.share_models import Share
+from app.incidents.store import ReadSession, WriteSession
+
+
+async def by_hash(session: ReadSession, token_sha256: str) -> Share | None:
+    """Find a share by the hash of its token."""
+    query = select(Share).where(Share.token_sha256 == token_sha256)
+    return (await session.scalars(query, execution_options={"populate_existing": True})).one_or_none()
+
+
+async def locked(session: WriteSession, share_id: str) -> Share | None:
+    """Load one share and hold it until the unit of work ends."""
+    query = select(Share).where(Share.id == share_id).with_for_update()
+    return (await session.scalars(query, execution_options={"populate_existing": True})).one_or_none()
+
+
+async def count_access(session: WriteSession, share_id: str, now_ms: int) -> None:
+    """Count one access, also while others are counted at the same time."""
+    counted = update(Share).where(Share.id == share_id).values(accesses=Share.accesses + 1, last_access_at=now_ms)
+    await session.execute(counted, execution_options={"synchronize_session": False})
+
+
+async def listed(session: ReadSession, incident_id: str | None) -> Sequence[tuple[Share, str, int | None]]:
+    """List shares (of one incident), newest first, each with the incident's title and the number of its one run."""
+    query = (
+        select(Share, Incident.title, Run.number)
+        .join(Incident, Incident.id == Share.incident_id)
+        .outerjoin(Run, Run.id == Share.run_id)
+        .order_by(Share.created_at.desc(), Share.id)
+    )
+    if incident_id is not None:
+        query = query.where(Share.incident_id == incident_id)
+    return [(share, title, number) for share, title, number in (await session.execute(query)).all()]
