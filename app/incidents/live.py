@@ -126,9 +126,10 @@ class LiveStatus:
 
 async def live_status(session: ReadSession, incident: Incident) -> LiveStatus:
     """Put together what the page of a live incident shows; for one from files, only `ready` and `missing` say much."""
+    # Evidence first: what brought it is then seen to have ended, never the other way round.
+    roles = frozenset(file.role for file in await db.evidence_of(session, incident.id))
     exports = tuple(await exports_of(session, incident))
     gatherings = tuple(await gatherings_of(session, incident))
-    roles = frozenset(file.role for file in await db.evidence_of(session, incident.id))
     about = await attempt_of(session, incident)
     exporting = bool(open_exports(exports))
     searching = any(not one.gathering.gathering_state.finished for one in gatherings)
