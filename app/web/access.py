@@ -31,6 +31,8 @@ class Permission(StrEnum):
     READ = "read"
     IMPORT = "import"
     REPLAY = "replay"
+    OPEN = "open"  # open incidents of live pipelines, and search their topics
+    EXPORT = "export"  # ask a running pipeline for a key's state, which discloses the key's memory
     SHARE = "share"  # make links, list and end them
     SHARED = "shared"  # see what a link shows: the link itself grants it, and nobody's session
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import RedirectResponse, Response
 
-from app.incidents import service
+from app.incidents import live, service
 from app.incidents.service import Run
 from app.web import openapi
 from app.web.access import Permission, Requires
-from app.web.forms import body_of
+from app.web.bodies import read_body
 from app.web.incidents import bundle_response, queue_run
 from app.web.intake import import_form
-from app.web.loading import IMPORT, READ, ReadIncident, ReplayIncident, store_of
-from app.web.problems import Problem, Refused, json_response
+from app.web.loading import IMPORT, READ, ReadIncident, ReplayIncident, settings_of, store_of
+from app.web.problems import json_response
 from app.web.views_api import IncidentOut, IncidentPage, ReplayOut, incident_json, replay_json
 
 router = APIRouter(prefix="/api/v1", tags=["v1"], responses=openapi.PROBLEMS)
@@ -54,7 +54,8 @@ async def import_incident(request: Request) -> Response:
     incident = await import_form(request)
     async with store_of(request).read() as session:
         evidence = await service.evidence_of(session, incident)
-    body = incident_json(incident, evidence=evidence)
+        status = await live.live_status(session, incident)
+    body = incident_json(incident, evidence=evidence, status=status, settings=settings_of(request))
     return _json(body, 201, {"Location": f"/api/v1/incidents/{incident.id}"})
 
 
@@ -64,7 +65,8 @@ async def get_incident(request: Request, incident: ReadIncident) -> Response:
     async with store_of(request).read() as session:
         evidence = await service.evidence_of(session, incident)
         runs = await service.runs_of(session, incident)
-    return _json(incident_json(incident, evidence=evidence, runs=runs))
+        status = await live.live_status(session, incident)
+    return _json(incident_json(incident, evidence=evidence, runs=runs, status=status, settings=settings_of(request)))
 
 
 @router.post(
@@ -72,7 +74,8 @@ async def get_incident(request: Request, incident: ReadIncident) -> Response:
 )
 async def create_replay(request: Request, incident: ReplayIncident) -> Response:
     """Queue a replay with one of the configured builds; `Location` is where to ask for its verdict."""
-    run = await queue_run(request, incident, (await _replay_in(request)).build)
+    told = await read_body(request, ReplayIn, 'a JSON object {"build": name}')
+    run = await queue_run(request, incident, told.build)
     return _json(replay_json(run, verdict=None), 202, {"Location": f"/api/v1/replays/{run.id}"})
 
 
@@ -111,21 +114,6 @@ alias = APIRouter(include_in_schema=False)
 @alias.get("/openapi.json", dependencies=[READ])
 async def openapi_alias() -> Response:
     return RedirectResponse("/api/v1/openapi.json", 307)
-
-
-async def _replay_in(request: Request) -> ReplayIn:
-    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media != "application/json":
-        raise Refused(Problem(415, "Wrong content type", f"The body is {media or 'of no type'}.", "application/json"))
-    try:
-        return ReplayIn.model_validate_json(await body_of(request, 64 * 1024))
-    except ValidationError as error:
-        first = error.errors()[0]
-        status = 400 if first["type"] == "json_invalid" else 422
-        place = ".".join(str(part) for part in first["loc"]) or "body"
-        raise Refused(
-            Problem(status, "Invalid request", f"{place}: {first['msg']}.", 'a JSON object {"build": name}')
-        ) from error
 
 
 def _json(body: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -14,10 +14,10 @@ from starlette.responses import Response
 
 from app import __version__
 from app.incidents.audit_chain import noting
-from app.incidents.errors import ImportRefused, IncidentError, NotFound, UnknownBuild, WrongState
+from app.incidents.errors import ImportRefused, IncidentError, NotFound, UnknownBuild, UnknownPipeline, WrongState
 from app.incidents.redaction import Rules
 from app.incidents.service import Store
-from app.web import api, api_shares, builds, door, imports, incidents, runs, shares, static, stream
+from app.web import api, api_live, api_shares, builds, door, imports, incidents, runs, shares, static, stream
 from app.web.access import Keeper
 from app.web.config import MIB, WebSettings
 from app.web.forms import Limits
@@ -60,7 +60,10 @@ def create_app(settings: WebSettings, store: Store | None = None) -> FastAPI:
     app.state.clock = None  # links are judged by the database's clock, unless a test sets another
     app.state.limits = Limits(file=settings.console.max_file_mib * MIB, kept=settings.console.max_import_mib * MIB)
     for router in (
-        *(room.router for room in (door, incidents, imports, runs, stream, shares, builds, static, api, api_shares)),
+        *(
+            room.router
+            for room in (door, incidents, imports, runs, stream, shares, builds, static, api, api_live, api_shares)
+        ),
         api.alias,
     ):
         app.include_router(router)
@@ -102,6 +105,10 @@ def problem_of(error: Exception) -> Problem:
             return Problem(
                 422, "Unknown build", f"No build is called {error.name!r}.", f"one of {known}", "Choose another."
             )
+        case UnknownPipeline():
+            known = ", ".join(error.known) or "none: add [[pipelines]] to hindcast.toml"
+            what = f"No pipeline is called {error.name!r}."
+            return Problem(422, "Unknown pipeline", what, f"one of {known}", "Choose another.")
         case WrongState():
             return Problem(409, "Not in this state", f"{str(error).capitalize()}.", remedy="Load the page again.")
         case IncidentError():

@@ -42,6 +42,22 @@ class Console(Protocol):
     def max_import_mib(self) -> int: ...
 
 
+class Pipeline(Protocol):
+    """One running pipeline of the configuration; pages know it by name, and hold no credentials of it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def builds(self) -> Sequence[str]: ...
+
+
+class Collector(Protocol):
+    """How long an export may wait for its answer, in seconds."""
+
+    @property
+    def export_timeout_s(self) -> float: ...
+
+
 class Redaction(Protocol):
     """What stays hidden in shares whatever their owners open."""
 
@@ -66,5 +82,9 @@ class WebSettings(Protocol):
     def allowed_hosts(self) -> Sequence[str]: ...
     @property
     def builds(self) -> Sequence[Build]: ...
+    @property
+    def pipelines(self) -> Sequence[Pipeline]: ...
+    @property
+    def collector(self) -> Collector: ...
     @property
     def database_url(self) -> str: ...

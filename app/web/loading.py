@@ -35,6 +35,11 @@ def principal_of(request: Request) -> Principal:
     return cast(Principal, request.scope["hindcast.principal"])
 
 
+def pipelines_of(request: Request) -> list[str]:
+    """Name the pipelines of the configuration."""
+    return [each.name for each in settings_of(request).pipelines]
+
+
 @dataclass(frozen=True, slots=True)
 class CurrentRun:
     """A run (its verdict loaded) and the incident it belongs to."""
@@ -78,7 +83,11 @@ class LoadRun:
 
 ReadIncident = Annotated[Incident, Depends(LoadIncident(Permission.READ))]
 ReplayIncident = Annotated[Incident, Depends(LoadIncident(Permission.REPLAY))]
+OpenIncident = Annotated[Incident, Depends(LoadIncident(Permission.OPEN))]
+ExportIncident = Annotated[Incident, Depends(LoadIncident(Permission.EXPORT))]
 ReadRun = Annotated[CurrentRun, Depends(LoadRun(Permission.READ))]
 ReplayRun = Annotated[CurrentRun, Depends(LoadRun(Permission.REPLAY))]
 READ = Depends(Requires(Permission.READ))
 IMPORT = Depends(Requires(Permission.IMPORT))
+OPEN = Depends(Requires(Permission.OPEN))
+EXPORT = Depends(Requires(Permission.EXPORT))

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from app.incidents import service
 from app.incidents.service import Incident
-from app.web.config import Build
+from app.web.config import Build, Pipeline
 from app.web.formats import NOT_RECORDED, duration
 
 
@@ -75,13 +75,18 @@ class Choice:
     note: str
 
 
-def choices(builds: Sequence[Build], incident: Incident) -> list[Choice]:
-    """The builds on offer; selected is the one that the domain suggests, else the first."""
-    suggested = service.suggest_build(builds, incident)
-    names = [build.name for build in builds]
-    wanted = suggested if suggested is not None else names[0] if names else None
+def choices(builds: Sequence[Build], incident: Incident, pipelines: Sequence[Pipeline] = ()) -> list[Choice]:
+    """The builds on offer; selected is one that ran in the incident's pipeline, else what the domain suggests."""
+    ran = next((each.builds for each in pipelines if each.name == incident.pipeline), ())
+    candidates = [build for build in builds if build.name in ran] or builds
+    suggested = service.suggest_build(candidates, incident)
+    if suggested is None and ran:
+        suggested = ran[0]
+    wanted = suggested if suggested is not None else builds[0].name if builds else None
     note = "named by the bundle" if suggested == incident.build_hint else "live at the attempt's clock"
-    return [Choice(name, name == wanted, note if name == suggested else "") for name in names]
+    if suggested in ran:
+        note = f"runs in {incident.pipeline}"
+    return [Choice(each.name, each.name == wanted, note if each.name == suggested else "") for each in builds]
 
 
 @dataclass(frozen=True, slots=True)

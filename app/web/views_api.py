@@ -7,8 +7,11 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from app.incidents.live import LiveStatus
 from app.incidents.service import Evidence, Incident, Run, key_text
+from app.web.config import WebSettings
 from app.web.formats import iso
+from app.web.views import choices
 
 
 class KeyOut(BaseModel):
@@ -52,6 +55,22 @@ class ReplayOut(BaseModel):
     url: str = Field(description="the run's page")
 
 
+class BuildOut(BaseModel):
+    """A build that can be replayed with; `suggested` marks the one that the console would choose."""
+
+    name: str
+    suggested: bool
+
+
+class MissingOut(BaseModel):
+    """One thing that is not here; `blocks` when nothing replays without it."""
+
+    what: str
+    why: str
+    remedy: str
+    blocks: bool
+
+
 class IncidentOut(BaseModel):
     """One activation that somebody asks about. What the evidence does not say is null."""
 
@@ -66,6 +85,14 @@ class IncidentOut(BaseModel):
     attempt: dict[str, Any] | None
     imported: bool
     problem: str | None
+    pipeline: str | None = Field(description="the live pipeline it is of; null for one from files")
+    state: str | None = Field(description="gathering, ready or incomplete; null in lists, as what follows")
+    ready: bool | None = Field(description="true once a replay can start")
+    missing: list[MissingOut] | None
+    builds: list[BuildOut] | None
+    live: dict[str, Any] | None = Field(
+        description="exports, gathering, cache window, row, collector, outlook, warning"
+    )
     evidence: list[EvidenceOut] | None = Field(description="null in lists")
     replays: list[ReplayOut] = Field(description="newest first, without verdicts; lists hold the newest alone")
     url: str = Field(description="the incident's page")
@@ -77,9 +104,17 @@ class IncidentPage(BaseModel):
 
 
 def incident_json(
-    incident: Incident, *, evidence: Sequence[Evidence] | None = None, runs: Sequence[Run] = ()
+    incident: Incident,
+    *,
+    evidence: Sequence[Evidence] | None = None,
+    runs: Sequence[Run] = (),
+    status: LiveStatus | None = None,
+    settings: WebSettings | None = None,
 ) -> IncidentOut:
+    """`status`, and the builds of `settings`, are what a single incident says beyond a line of the list."""
     key = incident.entity_key
+    told = {} if status is None else status.as_json()
+    short = {name: told.pop(name, None) for name in ("state", "ready", "missing")}
     return IncidentOut(
         id=incident.id,
         title=incident.title,
@@ -92,10 +127,21 @@ def incident_json(
         attempt=incident.attempt,
         imported=incident.imported,
         problem=incident.problem,
+        pipeline=incident.pipeline,
+        state=short["state"],
+        ready=short["ready"],
+        missing=short["missing"],
+        builds=None if settings is None else _builds(settings, incident),
+        live=told if incident.pipeline is not None and status is not None else None,
         evidence=None if evidence is None else [_evidence(file) for file in evidence],
         replays=[replay_json(run, verdict=None) for run in runs],
         url=f"/incidents/{incident.id}",
     )
+
+
+def _builds(settings: WebSettings, incident: Incident) -> list[BuildOut]:
+    offered = choices(settings.builds, incident, settings.pipelines)
+    return [BuildOut(name=each.name, suggested=each.selected) for each in offered]
 
 
 def _evidence(file: Evidence) -> EvidenceOut:

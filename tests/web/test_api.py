@@ -212,6 +212,12 @@ async def test_the_document_describes_what_is_there(api: httpx.AsyncClient) -> N
         ("/api/v1/incidents/{incident_id}/replays", "post"),
         ("/api/v1/replays/{replay_id}", "get"),
         ("/api/v1/incidents/{incident_id}/shares", "post"),
+        ("/api/v1/incidents", "post"),
+        ("/api/v1/incidents/{incident_id}/exports", "post"),
+        ("/api/v1/incidents/{incident_id}/searches", "post"),
+        ("/api/v1/activations", "get"),
+        ("/api/v1/exports/{export_id}", "get"),
+        ("/api/v1/exports/{export_id}/retry", "post"),
         ("/api/v1/shares", "get"),
         ("/api/v1/shares/{share_id}", "delete"),
     }
