@@ -159,6 +159,13 @@
       stop.scrollIntoView({ block: "center" });
     }
   });
+  // A page that loads itself anew keeps the build that the person has chosen.
+  let build = null;
+  document.addEventListener("change", (event) => { if (event.target.matches("select#build")) build = event.target.value; });
+  document.addEventListener("htmx:afterSettle", () => {
+    const select = $("select#build");
+    if (select && build && $$("option", select).some((option) => option.value === build)) select.value = build;
+  });
   addEventListener("hashchange", arrive);
   document.addEventListener("htmx:responseError", (event) => say(`The console answered ${event.detail.xhr.status}`));
   document.addEventListener("htmx:sendError", () => say("The console does not answer; the page shows what it last knew"));

@@ -17,7 +17,21 @@ from app.incidents.audit_chain import noting
 from app.incidents.errors import ImportRefused, IncidentError, NotFound, UnknownBuild, UnknownPipeline, WrongState
 from app.incidents.redaction import Rules
 from app.incidents.service import Store
-from app.web import api, api_live, api_shares, builds, door, imports, incidents, runs, shares, static, stream
+from app.web import (
+    activations,
+    api,
+    api_live,
+    api_shares,
+    builds,
+    door,
+    exports,
+    imports,
+    incidents,
+    runs,
+    shares,
+    static,
+    stream,
+)
 from app.web.access import Keeper
 from app.web.config import MIB, WebSettings
 from app.web.forms import Limits
@@ -59,14 +73,11 @@ def create_app(settings: WebSettings, store: Store | None = None) -> FastAPI:
     app.state.rules = Rules.of(settings.redaction)
     app.state.clock = None  # links are judged by the database's clock, unless a test sets another
     app.state.limits = Limits(file=settings.console.max_file_mib * MIB, kept=settings.console.max_import_mib * MIB)
-    for router in (
-        *(
-            room.router
-            for room in (door, incidents, imports, runs, stream, shares, builds, static, api, api_live, api_shares)
-        ),
-        api.alias,
-    ):
-        app.include_router(router)
+    for room in (
+        door, incidents, activations, exports, imports, runs, stream, shares, builds, static, api, api_live, api_shares,
+    ):  # fmt: skip
+        app.include_router(room.router)
+    app.include_router(api.alias)
     _answer_errors(app, pages)
     app.add_middleware(
         Gate, keeper=keeper, allowed_hosts=settings.allowed_hosts, pages=pages, rates=rates, broken=problem_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
-from app.incidents import service
+from app.incidents import live, service
 from app.incidents.audit import Action
 from app.incidents.service import Incident, Run
 from app.web.auditing import record_view
@@ -24,6 +24,7 @@ from app.web.loading import (
 from app.web.reproduce import bundle_name
 from app.web.views import choices
 from app.web.views_incident import EvidenceLine, RunLine, about, attempt_pairs, cards, version_of
+from app.web.views_live import live_view
 
 router = APIRouter(include_in_schema=False)
 
@@ -47,20 +48,32 @@ async def incidents_alias() -> Response:
 async def incident(request: Request, incident: ReadIncident) -> Response:
     """One incident: evidence, runs, and what a replay can show."""
     async with store_of(request).read() as session:
-        evidence = [EvidenceLine.of(file) for file in await service.evidence_of(session, incident)]
+        files = await service.evidence_of(session, incident)
         runs = await service.runs_of(session, incident)
+        gathering, around = None, ()
+        if incident.pipeline is not None:
+            status = await live.live_status(session, incident)
+            gathering = live_view(incident, status, files)
+            of_key = live.ActivationFilter(pipeline=incident.pipeline, entity_key=incident.entity_key)
+            around = (await live.list_activations(session, of_key, limit=8)).items
+    evidence = [EvidenceLine.of(file) for file in files]
+    replaying = any(not run.run_state.finished for run in runs)
+    settings = settings_of(request)
     return pages_of(request).page(
         "incident.html",
         request,
         incident=incident,
         evidence=evidence,
         runs=[RunLine.of(run) for run in runs],
-        choices=choices(settings_of(request).builds, incident),
+        choices=choices(settings.builds, incident, settings.pipelines),
+        gathering=gathering,
+        around=around,
+        moving=replaying or (gathering is not None and gathering.under_way),
         cards=cards(incident, evidence),
         about=about(incident),
         attempt=attempt_pairs(incident),
-        live=any(not run.run_state.finished for run in runs),
-        seen=version_of(runs),
+        live=replaying or gathering is not None,
+        seen=version_of(runs, None if gathering is None else gathering.status),
     )
 
 

@@ -65,6 +65,7 @@ def _environment(templates: Path) -> Environment:
     environment.globals.update(asset=asset, version=__version__, link=_link)
     environment.filters.update(
         breakable=_breakable,
+        capitalize_first=lambda words: words[:1].upper() + words[1:],
         duration=formats.duration,
         iso=formats.iso,
         key_text=key_text,

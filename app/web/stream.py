@@ -14,7 +14,7 @@ from typing import Final, cast
 from fastapi import APIRouter, FastAPI, Request
 from starlette.responses import Response, StreamingResponse
 
-from app.incidents import service
+from app.incidents import live, service
 from app.incidents.changes import Changes
 from app.incidents.service import Incident, Run, Store
 from app.web.loading import ReadIncident, ReadRun, store_of
@@ -51,12 +51,19 @@ async def run_changes(request: Request, current: ReadRun, since: int = 0) -> Res
 
 @router.get("/changes")
 async def incident_changes(request: Request, incident: ReadIncident, since: int = 0) -> Response:
-    """Follow all runs of an incident."""
+    """Follow all runs of an incident and, where it is of a live pipeline, its evidence."""
 
-    def of_all(runs: list[Run]) -> Standing:
-        return version_of(runs), all(run.run_state.finished for run in runs)
+    async def read() -> Standing:
+        async with store_of(request).read() as session:
+            runs = await service.runs_of(session, incident)
+            if incident.pipeline is None:
+                return version_of(runs), all(run.run_state.finished for run in runs)
+            # What it holds was loaded when the stream began; evidence that came since counts in its version.
+            now = await service.get_incident(session, incident.id)
+            # More may always come: a late answer, another's snapshot.
+            return version_of(runs, await live.live_status(session, now)), False
 
-    return _stream(request, incident.id, since, _reader(request, incident, of_all))
+    return _stream(request, incident.id, since, read)
 
 
 def _reader(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.incidents.live import LiveStatus
 from app.incidents.service import Evidence, Incident, Run
 from app.web.formats import NOT_RECORDED, utc
 from app.web.views import Pair, Status, status_of, took
@@ -70,9 +71,9 @@ def provenance(source: Mapping[str, Any]) -> str:
             return str(other or NOT_RECORDED)
 
 
-def version_of(runs: Sequence[Run]) -> int:
-    """A number that rises whenever any run of the incident changes, as the stream of changes counts."""
-    return sum(run.version for run in runs)
+def version_of(runs: Sequence[Run], status: LiveStatus | None = None) -> int:
+    """A number that rises whenever a run or the evidence of the incident changes, as the stream of changes counts."""
+    return sum(run.version for run in runs) + (0 if status is None else status.version)
 
 
 def about(incident: Incident) -> list[Pair]:
