@@ -183,7 +183,8 @@ async def vouchers(session: ReadSession, run: Run) -> dict[str, Voucher]:
     told: dict[str, Voucher] = {}
     for other in await db.reproduced(session, run.incident_id, run.evidence_ids):
         for read in (other.verdict or {}).get("reads", ()):
-            told.setdefault(read["read"], Voucher(other.number, other.build))
+            if read.get("proven"):
+                told.setdefault(read["read"], Voucher(other.number, other.build))
     return told
 
 

@@ -17,7 +17,7 @@ from app.replay.attempts import Attempt
 from app.replay.evidence import Snapshot
 from app.replay.images import State
 from app.replay.rerun_pb2 import ToolAnswer
-from app.replay.select import RESUME, Unanswerable
+from app.replay.select import Unanswerable
 from app.replay.verdict import Outcome, Reason
 from app.wire import identity
 from app.wire.records import EventType, LlmCacheBlob
@@ -125,10 +125,6 @@ class Consumer:
         created = entry.created_at_ms
         if self.committed and created == self.clock_ms:
             return None
-        if self.kind == RESUME and (
-            created in self.earlier_clocks or (not self.start_traced and created < self.clock_ms)
-        ):
-            return None
         if created > self.clock_ms:
             return "created after the attempt's clock"
         if not self.committed:
@@ -141,7 +137,7 @@ def gather(consumer: Consumer, state: State, snapshots: Sequence[Snapshot]) -> A
     answers = Answers()
     chosen: dict[str, Entry] = {}
     own: dict[str, Entry] = {}
-    if state.fit.exact and state.cache is not None:
+    if state.fit.before and state.cache is not None:
         for entry in state.cache.entries:
             chosen[entry.cache_key] = entry
             answers.sources[entry.cache_key] = state.source

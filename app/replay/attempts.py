@@ -95,7 +95,7 @@ class Attempt:
         if start is None or ATTRIBUTE_BATCH_SIZE not in start.attributes:
             return None
         text = start.attributes[ATTRIBUTE_BATCH_SIZE]
-        return int(text) if text.isdecimal() else None
+        return int(text) if text.isdecimal() and len(text) < 10 else None
 
     @property
     def batch_trigger(self) -> str:
@@ -161,7 +161,7 @@ class _Grouping:
         rest = []
         for record in records:
             event = record.event
-            if event.event_type in (EventType.ACTIVATION_START, EventType.ACTIVATION_END):
+            if _is_frame(event):
                 self._frame(record)
             elif self._is_lone_error(event):
                 self._lone_error(record)
@@ -220,7 +220,9 @@ class _Grouping:
         """An event inside an activation: its parent is the activation's span, its time the clock."""
         event = record.event
         parent = event.parent_span_id
-        owners = [a for (span, _, _), a in self.spans.items() if span == parent]
+        # An agent may stage frames of its own; they carry the span of its activation, not a parent.
+        own = event.span_id if event.event_type in _FRAMES else parent
+        owners = [a for (span, _, _), a in self.spans.items() if span in (parent, own)]
         fitting = [a for a in owners if a.clock_ms == event.start_ms] or owners
         if len(fitting) == 1:
             fitting[0].records.append(record)
@@ -241,9 +243,13 @@ class _Grouping:
             self._group(parent, event.start_ms, "").records.append(record)
 
     def _is_escalation(self, event: TraceEvent) -> bool:
-        """An intent that hangs on a span which no activation carries, at the step it names."""
+        """An intent that hangs on a span which no activation carries, at the step it names and with its id."""
         return (
-            event.event_type == EventType.INTENT_EMITTED and self.entries.get(event.parent_span_id) == event.step_index
+            event.event_type == EventType.INTENT_EMITTED
+            and self.entries.get(event.parent_span_id) == event.step_index
+            and event.attributes.get(ATTRIBUTE_INTENT_ID)
+            == identity.intent_id(self.entity_key, self.seq, event.step_index)
+            and event.attributes.get("beam_agents.expires_at_ms", "").isdecimal()
         )
 
     def _finish(self, attempt: Attempt) -> Attempt:
@@ -251,6 +257,14 @@ class _Grouping:
         if EventType.ACTIVATION_START in types and EventType.ACTIVATION_END in types:
             attempt.category = Category.ACTIVATION
         return attempt
+
+
+_FRAMES: Final = (EventType.ACTIVATION_START, EventType.ACTIVATION_END)
+
+
+def _is_frame(event: TraceEvent) -> bool:
+    """Whether the pipeline wrote this START or END: those say which kind of activation they frame."""
+    return event.event_type in _FRAMES and event.attributes.get(ATTRIBUTE_KIND) in ("start", "resume")
 
 
 def assign_lives(attempts: list[Attempt]) -> None:

@@ -36,12 +36,14 @@ class Doubt:
             for image in variants(self.suspect, base.memory if base.HasField("memory") else MemoryBlob()):
                 request = _copy(base)
                 request.memory.CopyFrom(image)
-                yield request
+                if request != base:
+                    yield request
         elif self.answer is not None:
             for value in _other_answers(base.tool_answers[self.answer].value_json):
                 request = _copy(base)
                 request.tool_answers[self.answer].value_json = value
-                yield request
+                if request != base:
+                    yield request
 
 
 def of_reads(suspects: Sequence[Suspect]) -> list[Doubt]:
@@ -108,7 +110,8 @@ class Settler:
             if varied is None:
                 continue
             if varied.outcome == RerunResult.CACHE_MISS:
-                proven = True
+                # A request in the place of a recorded one carried the value; one on another path only refutes.
+                proven |= any(answer.step_index == varied.miss.step_index for answer in self._base.served)
                 continue
             if varied.outcome != self._base.outcome:
                 continue  # it failed on a value of the wrong kind, which tells nothing
@@ -119,10 +122,10 @@ class Settler:
                 return Settled(proven, [*moved, *slipped][0])
             # Where something that was compared moves as well, a looked-up product is pinned down by it.
             constrained = moved[0] if moved else constrained
-        if proven:
+        if proven and not told:
             return Settled(proven=True, moved=None)
-        if constrained is None and not told:
-            constrained = next(iter([*self._names, *self._loose]), None)
+        if constrained is None:
+            constrained = next(iter(self._names if told else [*self._names, *self._loose]), None)
         return Settled(proven=False, moved=constrained)
 
 

@@ -36,10 +36,10 @@ _KNOWN_TYPES: Final = frozenset(map(int, TraceEvent.EventType.values()))
 _USAGE: Final = "gen_ai.usage.input_tokens"
 _PREFERENCE: Final = (
     Outcome.REPRODUCED,
-    Outcome.DIVERGED,
     Outcome.IRREPRODUCIBLE,
     Outcome.WHAT_IF,
     Outcome.UNUSABLE,
+    Outcome.DIVERGED,
 )
 
 
@@ -108,6 +108,8 @@ class _Replay:
             reports,
             key=lambda r: (_PREFERENCE.index(r.verdict.outcome), len(r.verdict.differences)),
         )
+        if best.verdict.outcome is not Outcome.REPRODUCED and self.target.refused is not None:
+            return Report(_stopped(self.evidence, self.target.refused, best.verdict.attempt))
         if len(reports) == 1:
             return best
         note = f"{len(reports)} attempts share this clock; each was tried, and this is the one that fits best"

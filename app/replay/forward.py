@@ -17,7 +17,7 @@ from app.replay.rerun_pb2 import RerunResult
 from app.replay.runner import FINISHED, Runner
 from app.replay.select import Target, Unanswerable, intent_of, kind_of
 from app.replay.timeline import committed, compare_run
-from app.wire.records import AgentEnvelope, serialize
+from app.wire.records import AgentEnvelope, LlmCacheBlob, serialize
 
 
 class Forward:
@@ -72,7 +72,7 @@ class Forward:
                     Fit.FORWARD,
                     counter,
                     result.memory,
-                    result.cache,
+                    _consumed(result, state),
                     result.continuation if result.HasField("continuation") else None,
                     source=f"re-run from {_origin(state)}",
                 )
@@ -101,14 +101,29 @@ class Forward:
             if flush:
                 yield flush
             return
-        seen = set()
+        rivals = [
+            a for a in self.target.all_attempts if a.clock_ms == attempt.clock_ms and a.kind in (attempt.kind, "")
+        ]
+        if len(rivals) > 1:
+            return
+        seen: dict[bytes, AgentEnvelope] = {}
         for envelope in mine:
             if envelope.event_time_ms != attempt.clock_ms or kind_of(envelope) != attempt.kind:
                 continue
             content = serialize(envelope)
-            if content not in seen:
-                seen.add(content)
-                yield [envelope]
+            seen.setdefault(content, envelope)
+        if len(seen) == 1:
+            yield list(seen.values())
+
+
+def _consumed(result: RerunResult, before: State) -> LlmCacheBlob:
+    """The cache that a step leaves: what was there before it, and of the captured answers those it asked for."""
+    held = {entry.cache_key for entry in before.cache.entries} if before.cache is not None else set()
+    kept = held | {answer.cache_key for answer in result.served}
+    blob = LlmCacheBlob(state_schema_version=result.cache.state_schema_version)
+    blob.entries.extend(entry for entry in result.cache.entries if entry.cache_key in kept)
+    blob.total_response_bytes = sum(len(entry.response) for entry in blob.entries)
+    return blob
 
 
 def _origin(state: State) -> str:

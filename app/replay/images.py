@@ -29,7 +29,13 @@ class Fit(StrEnum):
 
     @property
     def exact(self) -> bool:
-        return self in (Fit.EMPTY, Fit.EXACT, Fit.FORWARD)
+        """Whether it is known, by capture alone, to be the very state that the attempt ran from."""
+        return self in (Fit.EMPTY, Fit.EXACT)
+
+    @property
+    def before(self) -> bool:
+        """Whether it stands for the state just before the attempt, captured or re-run."""
+        return self.exact or self is Fit.FORWARD
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class Judge:
         result = finished.result
         if result is None or finished.ending != FINISHED:
             return self._stopped(base, missing.from_ending(finished), result)
-        found = suspects(result.reads, self.plan.state, self.plan.clocks)
+        found = suspects(result.reads, self.plan.state, self.plan.clocks, self.plan.counter)
         doubtful = [suspect for suspect in found if suspect.name not in self.vindicated]
         base = replace(base, reads=tuple(_read(suspect, self.vindicated) for suspect in found))
         stop = missing.from_result(self.plan, result, doubtful)
@@ -133,7 +133,11 @@ class Judge:
         loose = () if first is not None else judged.loose
         settler = Settler(self.runner, self.plan.request, result, judged.unseen, loose)
         verdict = replace(verdict, served=self._with_proofs(base.served, result, settler))
-        outcome, headline, reason = self._decide(result, doubtful, judged, first, settler)
+        outcome, headline, reason = self._decide(result, doubtful, judged, rows, settler, comparison.unclaimed)
+        if outcome is Outcome.REPRODUCED and doubtful:
+            proven = frozenset(d.name for d in of_reads(doubtful)[:LIMIT] if settler.settle(d).proven)
+            reads = tuple({**read, "proven": read["read"] in proven} for read in base.reads)
+            verdict = replace(verdict, reads=reads)
         return Report(replace(verdict, outcome=outcome, headline=headline, reason=reason), rows)
 
     def _with_proofs(self, served: Mapping[str, Any], result: RerunResult, settler: Settler) -> Mapping[str, Any]:
@@ -151,18 +155,23 @@ class Judge:
         result: RerunResult,
         doubtful: Sequence[Suspect],
         judged: Judged,
-        first: Row | None,
+        rows: Sequence[Row],
         settler: Settler,
+        unclaimed: int,
     ) -> tuple[Outcome, str, Reason | None]:
         doubts = [*of_reads(doubtful), *self._supplied(result)]
+        first = compare.first_divergence(rows)
         if first is not None:
-            reason = self._excuse(result, doubtful, doubts, settler)
+            reason = self._excuse(result, doubtful, doubts, settler, rows)
             if reason is not None:
                 return Outcome.IRREPRODUCIBLE, reason.text, reason
             return Outcome.DIVERGED, headline_of(first), None
         confined = missing.confined_unproven(result, (*judged.unseen, *judged.loose))
         if confined is not None:
             return Outcome.IRREPRODUCIBLE, confined.text, confined
+        unjudged = missing.unasked(self.plan, result, self.target.all_attempts) or missing.unattributed(unclaimed)
+        if unjudged is not None:
+            return Outcome.IRREPRODUCIBLE, unjudged.text, unjudged
         open_doubt = settler.unsettled(doubts)
         if open_doubt is not None:
             reason = missing.unproven(self.plan, *open_doubt)
@@ -170,7 +179,12 @@ class Judge:
         return Outcome.REPRODUCED, "The same run again: everything that could be compared is equal.", None
 
     def _excuse(
-        self, result: RerunResult, doubtful: Sequence[Suspect], doubts: Sequence[Doubt], settler: Settler
+        self,
+        result: RerunResult,
+        doubtful: Sequence[Suspect],
+        doubts: Sequence[Doubt],
+        settler: Settler,
+        rows: Sequence[Row],
     ) -> Reason | None:
         """Why a difference need not be the code's doing; None when it is."""
         confined = missing.confined_difference(result)
@@ -178,6 +192,8 @@ class Judge:
             return confined
         if doubtful:
             return missing.drift(self.plan, doubtful)
+        if missing.only_retries(rows):
+            return missing.retries()
         supplied = next((d for d in doubts if d.answer is not None and not settler.settle(d).proven), None)
         return None if supplied is None else missing.supplied(supplied)
 
@@ -187,7 +203,8 @@ class Judge:
 
 
 def _read(suspect: Suspect, vindicated: frozenset[str]) -> Mapping[str, Any]:
-    return {"read": suspect.name, "why": suspect.why, "vindicated": suspect.name in vindicated}
+    """A doubtful read; only a proven one vouches for other builds: a value that nothing used may be any other."""
+    return {"read": suspect.name, "why": suspect.why, "vindicated": suspect.name in vindicated, "proven": False}
 
 
 def headline_of(row: Row) -> str:

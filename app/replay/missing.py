@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.replay import misses
+from app.replay.attempts import Attempt
 from app.replay.doubts import Doubt
 from app.replay.plan import Plan
 from app.replay.rerun_pb2 import RerunResult, ToolRun
 from app.replay.runner import Finished
 from app.replay.suspicion import Suspect
-from app.replay.verdict import Outcome, Reason
+from app.replay.verdict import Outcome, Reason, Row
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,8 @@ def from_result(plan: Plan, result: RerunResult, doubtful: Sequence[Suspect]) ->
             Outcome.IRREPRODUCIBLE,
             Reason("migration_gap", result.refusal, "Register the missing migration step."),
         )
+    if result.batch_unknown:
+        return batch_unknown()
     confined = _confined_tool(result)
     if result.outcome == RerunResult.CACHE_MISS:
         reason = misses.reason_of(plan, result, doubtful)
@@ -189,4 +192,64 @@ def supplied(doubt: Doubt) -> Reason:
         f"The re-run differs, but the answer of {doubt.name} was supplied and no recorded request carries it.",
         "Check the supplied answer; without proof it cannot be told from a change of the code.",
         {"answer": doubt.name},
+    )
+
+
+def unasked(plan: Plan, result: RerunResult, attempts: Sequence[Attempt]) -> Reason | None:
+    """A response that the attempt obtained and this run never asked for: it took another path to the same trace."""
+    clocks = [attempt.clock_ms for attempt in attempts if attempt is not plan.attempt]
+    if plan.clock_ms in clocks:
+        return None  # the response may be the other attempt's
+    consumed = {answer.cache_key for answer in result.served}
+    left = [key for key in plan.answers.own if key not in consumed]
+    if not left:
+        return None
+    return Reason(
+        "unasked_response",
+        "No difference shows, but the recorded attempt obtained a model response that this run never asked for.",
+        "Replay with the build that ran: this code does not ask the same questions.",
+        {"cache_keys": left[:20]},
+    )
+
+
+def unattributed(unclaimed: int) -> Reason | None:
+    """Recorded events that may be this attempt's or another's, and that the re-run did not emit."""
+    if not unclaimed:
+        return None
+    return Reason(
+        "unattributed_events",
+        f"No difference shows, but {unclaimed} recorded events may belong to this attempt or to another of its span.",
+        "Nothing can be done: the agent staged them without a time that tells the attempts apart.",
+    )
+
+
+def only_retries(rows: Sequence[Row]) -> bool:
+    """Whether all that differs is how often the provider was asked, which failed tries do not record."""
+    changed = [field for row in rows for field in row.fields if field.state == "changed"]
+    return (
+        bool(changed)
+        and all(
+            field.name == "attributes.beam_agents.attempts" and field.recorded not in (None, "0") for field in changed
+        )
+        and not any(row.recorded is None or row.replayed is None for row in rows)
+    )
+
+
+def retries() -> Reason:
+    return Reason(
+        "provider_retries",
+        "The recorded calls took several attempts at the provider, and failed ones leave nothing that could be served.",
+        "All else is equal; compare the rows.",
+    )
+
+
+def batch_unknown() -> Stop:
+    """A failed attempt under adaptive batching: its ERROR does not say which envelopes the flush took."""
+    return Stop(
+        Outcome.IRREPRODUCIBLE,
+        Reason(
+            "batch_unknown",
+            "The agent is configured for adaptive batches, and a failed flush does not record which envelopes it took.",
+            "Nothing can be done: only a committed flush says how many it took.",
+        ),
     )

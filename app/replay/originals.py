@@ -85,7 +85,7 @@ def _state_after(found: Originals, attempt: Attempt, images: Images, counter: in
         if found.memory is None:
             found.memory = record.memory if record.HasField("memory") else MemoryBlob()
             found.memory_source = snapshot.name
-        if _is_own(record.continuation, attempt) and found.continuation is None:
+        if record.HasField("continuation") and _is_own(record.continuation, attempt) and found.continuation is None:
             found.continuation = record.continuation
 
 

@@ -203,7 +203,13 @@ class Planner:
                 continue
             before = self.counter(peer, peer.kind) < counter
             (lower if before else other).add(peer.clock_ms)
-        return Clocks(frozenset(lower), frozenset(other))
+        return Clocks(frozenset(lower), frozenset(other), self._counters(attempt.life))
+
+    def _counters(self, life: int) -> frozenset[int]:
+        """Counters from which a traced activation of a life committed."""
+        return frozenset(
+            self.counter(peer, peer.kind) for peer in self.target.all_attempts if peer.life == life and peer.committed
+        )
 
     def _known_keys(self) -> tuple[str, ...]:
         """Keys in hex that the evidence names; a request may have been recorded for another one."""
@@ -241,7 +247,9 @@ class Planner:
     def _fits(self, continuation: Continuation, attempt: Attempt, intent: str) -> bool:
         if attempt.category is Category.FAILURE:
             return not intent or intent in continuation.pending_intent_ids
-        return continuation.step_index == attempt.entry_step
+        return continuation.step_index == attempt.entry_step and (
+            not intent or intent in continuation.pending_intent_ids
+        )
 
     def envelopes_of(self, attempt: Attempt, kind: str) -> list[AgentEnvelope]:
         """The envelopes that the target attempt consumed; raises Unanswerable when some are missing."""
@@ -255,6 +263,8 @@ def document_row(plan: Plan) -> str:
     """Which row of the table of what replays exactly applies."""
     if plan.attempt is None:
         return "pending resume: the exact state that it will load; nothing recorded to compare with"
+    if plan.state.fit is Fit.FORWARD:
+        return "re-run from an earlier state, each step as recorded: exact as far as traces can show"
     if plan.state.fit.exact:
         return "exact: the state that the attempt ran from is known"
     if plan.attempt.category is Category.FAILURE:

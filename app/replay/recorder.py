@@ -57,14 +57,7 @@ class Tripwire:
         self.calls = 0
 
     async def complete(self, request: Any) -> LlmResponse:
-        material = identity.request_material(
-            entity_key=self._key,
-            seq=self._seq,
-            model=request.model_id,
-            messages=request.messages,
-            tools=request.tools_schema,
-            params=request.sampling_params,
-        )
+        material = self._material(request)
         key = identity.cache_key(material)
         recorded = self._answers.get(key)
         if recorded is not None:
@@ -76,6 +69,22 @@ class Tripwire:
             self._tripped.set_result(None)
         await asyncio.get_running_loop().create_future()
         raise AssertionError("a tripped request is never answered")
+
+    def _material(self, request: Any) -> str:
+        """The request's canonical text; an agent that asks the provider itself may hand it what JSON cannot hold."""
+        parts = {
+            "model": request.model_id,
+            "messages": request.messages,
+            "tools": request.tools_schema,
+            "params": request.sampling_params,
+        }
+        try:
+            material = identity.request_material(entity_key=self._key, seq=self._seq, **parts)
+            material.encode("utf-8")
+        except (TypeError, ValueError):
+            shown = {name: encodable(value) for name, value in parts.items()}
+            return identity.request_material(entity_key=self._key, seq=self._seq, **shown)
+        return material
 
 
 class Recorder(Probe):
@@ -104,7 +113,7 @@ class Recorder(Probe):
         self._result.reads.append(
             MemoryRead(
                 operation=_OPERATIONS[operation],
-                key=key,
+                key=encodable(key),
                 present=value is not None and value != (),
                 own_write=key in self._own,
             )
@@ -118,7 +127,7 @@ class Recorder(Probe):
         # An append keeps what was there, so the value stays the earlier one's in part.
         if operation in ("set", "delete") and key not in self._own:
             self._own.add(key)
-            self._result.overwritten.append(key)
+            self._result.overwritten.append(encodable(key))
 
     def model_request(self, request: Any, cache_key: str, material: str, step_index: int) -> None:
         self._requests[cache_key] = (str(request.model_id), material)
@@ -176,7 +185,11 @@ class Recorder(Probe):
         detail = "" if error is None else _said(error)
         if len(self._result.tools) < TOOL_LIMIT:
             self._result.tools.add(
-                tool=name, args_json=self._arguments, outcome=outcome, detail=detail[:500], step_index=step_index
+                tool=encodable(name),
+                args_json=self._arguments,
+                outcome=outcome,
+                detail=detail[:500],
+                step_index=step_index,
             )
         if self._ledger is not None:
             ending = {"value": _shown(value)} if error is None else {"error": detail}
@@ -212,6 +225,15 @@ class Recorder(Probe):
         self._result.longterm_read = True
 
 
+def encodable(value: object) -> str:
+    """Any value as text that a record can hold: an agent may use keys and names that are none."""
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except Exception:  # noqa: BLE001 - an agent's own __repr__ may raise anything
+        text = f"<{type(value).__name__}>"
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _decoded(decode: Callable[[bytes], Any], response: bytes) -> dict[str, Any]:
     """What the decode hook makes of a response, or that it fails."""
     try:
@@ -224,9 +246,9 @@ def _decoded(decode: Callable[[bytes], Any], response: bytes) -> dict[str, Any]:
 
 def _said(error: BaseException) -> str:
     try:
-        return f"{type(error).__name__}: {error}"
+        return encodable(f"{type(error).__name__}: {error}")
     except Exception:  # noqa: BLE001 - an agent's own __str__ may raise anything
-        return type(error).__name__
+        return encodable(type(error).__name__)
 
 
 def _shown(value: object) -> Any:
@@ -240,9 +262,9 @@ def _shown(value: object) -> Any:
 
 def _arguments(arguments: Mapping[str, object]) -> str:
     try:
-        return identity.canonical_json(dict(arguments))
+        return encodable(identity.canonical_json(dict(arguments)))
     except (TypeError, ValueError):
-        return repr(dict(arguments))[:2000]
+        return encodable(repr(arguments)[:2000])
 
 
 def _confined(error: BaseException | None) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from app import __version__
 from app.replay.code import BadCode, LoadedCode, load_code
-from app.replay.recorder import Recorder, Tripwire
+from app.replay.recorder import Recorder, Tripwire, encodable
 from app.replay.rerun_pb2 import CacheMiss, RerunRequest, RerunResult
 from app.runtime.activation import ActivationInput, ActivationResult, Stopped, activate
 from app.runtime.settings import ActivationSettings, AgentHooks
@@ -60,6 +60,8 @@ def execute(request: RerunRequest, code: LoadedCode, loop: asyncio.AbstractEvent
         return _signed(RerunResult(outcome=RerunResult.UNMIGRATABLE, refusal=str(error)))
     except BadCode as error:
         return _signed(RerunResult(outcome=RerunResult.REFUSED, refusal=str(error)))
+    if request.kind == RerunRequest.START and not request.batch_trigger and _batches(code):
+        return _signed(RerunResult(batch_unknown=True))
     tripped: asyncio.Future[None] = loop.create_future()
     tripwire = Tripwire(request, tripped)
     recorder = Recorder(request, result, code.decode)
@@ -139,6 +141,12 @@ def _settings(code: LoadedCode) -> ActivationSettings:
     return ActivationSettings(**values)
 
 
+def _batches(code: LoadedCode) -> bool:
+    from app.runtime.batching import BatchPolicy
+
+    return code.config.get("batch_policy") is BatchPolicy.ADAPTIVE
+
+
 def _no_provider() -> None:
     raise AssertionError("a re-run never builds a provider")
 
@@ -162,7 +170,7 @@ def _fill(result: RerunResult, activation: ActivationResult) -> None:
     result.intents.extend(activation.intents)
     _fill_output(result, activation.output)
     if activation.error is not None:
-        result.error_type = type(activation.error).__name__
+        result.error_type = encodable(type(activation.error).__name__)
         result.error_detail = _safe_repr(activation.error)
     if activation.dead_letter is not None:
         result.dead_letter.CopyFrom(activation.dead_letter)
@@ -186,9 +194,9 @@ def _fill_output(result: RerunResult, output: Any) -> None:
 
 def _safe_repr(error: BaseException) -> str:
     try:
-        return repr(error)[:10_000]
+        return encodable(repr(error)[:10_000])
     except Exception:  # noqa: BLE001 - an agent's own __repr__ may raise anything
-        return f"<{type(error).__name__} whose repr fails>"
+        return f"<{encodable(type(error).__name__)} whose repr fails>"
 
 
 def _signed(result: RerunResult) -> RerunResult:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from app.replay.attempts import Attempt, Category, attempts_of
@@ -30,7 +30,8 @@ class Target:
     """The attempts that an envelope may have triggered, usually one.
 
     No candidates means that nothing has run yet: `pending` is then the continuation that the
-    envelope would resume. `all_attempts` are those of the key, in every seq.
+    envelope would resume. `refused` tells that an answer at this clock was refused, which may be this one.
+    `all_attempts` are those of the key, in every seq.
     """
 
     entity_key: bytes
@@ -39,6 +40,7 @@ class Target:
     candidates: tuple[Attempt, ...]
     all_attempts: tuple[Attempt, ...] = field(repr=False)
     pending: Continuation | None = None
+    refused: Unanswerable | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -148,8 +150,10 @@ class _Selection:
     def resume(self) -> Target:
         intent = intent_of(self.envelope)
         fitting = [a for a in self._at_clock(RESUME) if self._may_answer(a, intent)]
+        refused = self._refused(intent)
         if not fitting:
-            self._refuse_orphan(intent)
+            if refused is not None:
+                raise refused
             pending = self._pending(intent)
             if pending is not None:
                 return Target(
@@ -160,7 +164,7 @@ class _Selection:
                     tuple(self.attempts),
                     pending=pending,
                 )
-        return self._target(RESUME, fitting)
+        return replace(self._target(RESUME, fitting), refused=refused)
 
     def _at_clock(self, kind: str) -> list[Attempt]:
         return [
@@ -192,19 +196,22 @@ class _Selection:
         key = self.envelope.entity_key
         return [s for s in self.evidence.snapshots if s.record.entity_key == key]
 
-    def _refuse_orphan(self, intent: str) -> None:
+    def _refused(self, intent: str) -> Unanswerable | None:
+        """That the pipeline refused an answer at this clock, which then never ran."""
         for attempt in self._in_seq():
             if attempt.category is Category.ORPHAN and attempt.clock_ms == self.clock:
                 why = attempt.records[0].event.attributes.get("error.type", "unknown")
-                raise Unanswerable(
+                return Unanswerable(
                     Outcome.UNUSABLE,
                     Reason(
                         "never_ran",
-                        f"the pipeline refused this answer to intent {intent} as an orphan ({why}): it never ran",
-                        "Replay the attempt that suspended, or an answer that was accepted.",
+                        f"the pipeline refused an answer to intent {intent} at this clock as an orphan ({why}), and"
+                        " this one does not reproduce an attempt that ran",
+                        "Replay the attempt that suspended, or the answer that was accepted.",
                         {"why": why},
                     ),
                 )
+        return None
 
     def _pending(self, intent: str) -> Continuation | None:
         """The captured continuation that waits for this answer and that nothing has resumed yet."""

@@ -98,10 +98,10 @@ class _Surfaces:
 
     def outputs(self) -> Surface:
         if self.plan.originals.outputs is None:
-            if self.result.outputs:
-                self.unseen.append("output")
+            self.unseen.append("output")
             return self.skipped(compare.OUTPUTS, "no outputs stream was handed in")
         if not self.result.outputs:
+            self.unseen.append("output")
             return self.skipped(compare.OUTPUTS, "the re-run has none, and recorded outputs carry no key or seq")
         stream = set(self.plan.originals.outputs)
         if stream <= set(self.result.outputs):
@@ -137,7 +137,6 @@ class _Surfaces:
 
     def continuation(self) -> Surface:
         if self.plan.originals.continuation is None:
-            if self.result.continuation.snapshot:
-                self.unseen.append("continuation")
+            self.unseen.append("continuation")
             return self.skipped(compare.CONTINUATION, "no snapshot was taken while this attempt was suspended")
         return self.compared(compare.CONTINUATION)

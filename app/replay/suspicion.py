@@ -8,6 +8,7 @@ as long as the value can reach something that was not compared. So the value is 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -38,34 +39,49 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Clocks:
-    """Clocks of the activations at lower counters of the target's life, and of all the others."""
+    """Clocks of the activations at lower counters of the target's life, and of all the others.
+
+    `traced` are the counters from which traced activations committed.
+    """
 
     lower: frozenset[int]
     other: frozenset[int]
+    traced: frozenset[int] = frozenset()
+
+    def complete(self, target: int, snapshot: int) -> bool:
+        """Whether every activation between the target and a later snapshot is traced, so that its clock is known."""
+        return all(counter in self.traced for counter in range(target + 1, snapshot))
 
 
-def suspects(reads: Iterable[MemoryRead], state: State, clocks: Clocks) -> list[Suspect]:
-    """The reads of a re-run that its state cannot vouch for; none when the state is exact."""
+def suspects(reads: Iterable[MemoryRead], state: State, clocks: Clocks, target: int) -> list[Suspect]:
+    """The reads of a re-run that its state cannot vouch for; none when the state is exact.
+
+    `target` is the commit counter that the attempt ran from.
+    """
     if state.fit.exact:
         return []
     blob = state.memory or MemoryBlob()
     stamps = {entry.key: entry.last_access_ms for entry in blob.entries}
     found = []
     for read in reads:
-        why = None if read.own_write else _why(read, state, stamps, clocks)
+        why = None if read.own_write else _why(read, state, stamps, clocks, target)
         if why is not None:
             operation = MemoryRead.Operation.Name(read.operation).lower()
             found.append(Suspect(operation, read.key, why))
     return found
 
 
-def _why(read: MemoryRead, state: State, stamps: dict[str, int], clocks: Clocks) -> str | None:
+def _why(read: MemoryRead, state: State, stamps: dict[str, int], clocks: Clocks, target: int) -> str | None:
+    if state.fit is Fit.FORWARD:
+        return "the state was re-run with this code, and no trace shows what the recorded code wrote"
     if read.operation in _WHOLE:
         return "it depends on every key, and some may have been written or deleted since"
     if not read.present:
         return "the key is absent, and may have been deleted since"
     if state.fit is Fit.BEFORE:
         return "the key may have been written between this snapshot and the attempt"
+    if not clocks.complete(target, state.counter):
+        return "not every activation between it and the snapshot is traced, and one may have written the key"
     stamp = stamps.get(read.key)
     if stamp in clocks.lower and stamp not in clocks.other:
         return None
@@ -74,7 +90,7 @@ def _why(read: MemoryRead, state: State, stamps: dict[str, int], clocks: Clocks)
 
 def variants(suspect: Suspect, memory: MemoryBlob) -> Iterator[MemoryBlob]:
     """Memory images in which the suspect value is another one."""
-    if not suspect.key or suspect.operation in ("keys", "size_bytes"):
+    if suspect.operation in ("keys", "size_bytes"):
         yield with_value(memory, VARIED_KEY, _SCALAR + b"1")
         return
     current = next((e.value for e in memory.entries if e.key == suspect.key), None)
@@ -97,25 +113,33 @@ def scalar_variants(value: bytes | None) -> Iterator[bytes]:
     for number in (int, float):
         try:
             parsed = number(text)
+            found = [str(other).encode() for other in (parsed + 1, parsed - 1, parsed * 3 + 7)]
         except (ValueError, OverflowError):
             continue
-        yield from (str(parsed + 1).encode(), str(parsed - 1).encode(), str(parsed * 3 + 7).encode())
-        return
-    structured = _json_variant(text)
-    if structured is not None:
-        yield structured
+        if math.isfinite(parsed):
+            yield from found
+            return
+    yield from _json_variants(text)
     yield value + b"~"
     yield b"~" + value
     yield bytes(reversed(value))
 
 
-def _json_variant(text: str) -> bytes | None:
-    """The same JSON structure with every leaf changed."""
+def _json_variants(text: str) -> Iterator[bytes]:
+    """The same JSON with every leaf changed, and with one part of it changed at a time."""
     try:
         parsed = json.loads(text)
+        if not isinstance(parsed, (dict, list)):
+            return
+        found = [json.dumps(varied_json(parsed)).encode()]
+        places = list(parsed) if isinstance(parsed, dict) else range(len(parsed))
+        for place in list(places)[:16]:
+            copy = json.loads(text)
+            copy[place] = varied_json(copy[place])
+            found.append(json.dumps(copy).encode())
     except (ValueError, RecursionError):
-        return None
-    return json.dumps(varied_json(parsed)).encode() if isinstance(parsed, (dict, list)) else None
+        return
+    yield from found
 
 
 def varied_json(value: object) -> object:

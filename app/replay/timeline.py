@@ -32,6 +32,7 @@ class Comparison:
 
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    unclaimed: int = 0  # recorded events that could be this attempt's and that the re-run did not emit
 
     @property
     def differs(self) -> bool:
@@ -82,6 +83,7 @@ def _recorded(plan: Plan, attempt: Attempt, result: RerunResult, comparison: Com
         belonging = [record for record in attempt.shared if content(record.event) in again]
         left = len(attempt.shared) - len(belonging)
         records += belonging
+        comparison.unclaimed = left
         if left:
             comparison.notes.append(
                 f"{left} traced events could belong to this attempt or to another one of the same"

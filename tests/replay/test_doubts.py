@@ -25,6 +25,8 @@ AGENTS = {
     "through_a_table": 'ctx.act("pay", {"gold": "9", "tin": "1"}[value.decode()])',
     "into_a_branch": 'ctx.act("pay" if value else "hold", "{}")',
     "into_the_output": "output = value",
+    "into_a_constant": 'ctx.act("pay", "900" if value == b"gold" else "5")',
+    "into_a_threshold": 'ctx.act("pay", "900" if len(value) > 100 else "5")',
 }
 
 TEMPLATE = """
@@ -76,10 +78,12 @@ def _recorded(code: AgentCode, memory: MemoryBlob, runner: InProcessRunner) -> b
     ("agent", "value", "outcome"),
     [
         ("into_arguments", b"30", Outcome.IRREPRODUCIBLE),
-        ("into_nothing", b"30", Outcome.REPRODUCED),
+        ("into_nothing", b"30", Outcome.IRREPRODUCIBLE),
         ("through_a_table", b"gold", Outcome.IRREPRODUCIBLE),
-        ("into_a_branch", b"30", Outcome.REPRODUCED),
+        ("into_a_branch", b"30", Outcome.IRREPRODUCIBLE),
         ("into_the_output", b"30", Outcome.IRREPRODUCIBLE),
+        ("into_a_constant", b"tin", Outcome.IRREPRODUCIBLE),
+        ("into_a_threshold", b"30", Outcome.IRREPRODUCIBLE),
     ],
 )
 def test_an_unvouched_value_must_not_reach_what_was_not_compared(
