@@ -51,6 +51,22 @@ class Row(NamedTuple):
 
 
 @dataclass
+class Sorted:
+    """New events by owner, and the rows that they make where nothing else is known of their owners."""
+
+    owners: dict[Owner, list[Traced]]
+    strays: list[Traced]
+    facts: dict[Owner, list[Facts]]
+
+
+def sort(traced: Sequence[Traced]) -> Sorted:
+    """Do what needs no database: sort events by owner, and group those of each."""
+    grouped = group(traced)
+    facts = {owner: facts_of(owner, events) for owner, events in grouped.owners.items()}
+    return Sorted(grouped.owners, grouped.strays, facts)
+
+
+@dataclass
 class AttemptStore:
     """The rows of one pipeline's attempts, inside the transactions of its intake."""
 
@@ -71,20 +87,19 @@ class AttemptStore:
         self._fresh = {}
         self._strays = None
 
-    def store(self, connection: Connection, traced: Sequence[Traced]) -> list[Facts]:
+    def store(self, connection: Connection, new: Sorted) -> list[Facts]:
         """Bring the rows up to date with new events; returns those that are new or have changed."""
-        if not traced:
+        if not new.owners and not new.strays:
             return []
-        grouped = group(traced)
-        self._take_strays(connection, grouped.owners, grouped.strays)
-        known = self._known(connection, list(grouped.owners))
+        changed = self._take_strays(connection, new.owners, new.strays)
+        made = new.facts | {owner: facts_of(owner, new.owners[owner]) for owner in changed}
+        known = self._known(connection, list(new.owners))
         fresh: list[Facts] = []
         entangled: dict[Owner, list[Traced]] = {}
-        for owner, events in grouped.owners.items():
-            made = facts_of(owner, events)
-            rows = known.get(owner, ())
-            if not rows or (made and independent([(row.clock_ms, self._shape(row)) for row in rows], made)):
-                fresh += made
+        for owner, events in new.owners.items():
+            rows, own = known.get(owner, ()), made[owner]
+            if not rows or (own and independent([(row.clock_ms, self._shape(row)) for row in rows], own)):
+                fresh += own
             else:
                 entangled[owner] = events
         self._insert(connection, [(self.ids.take(), facts) for facts in fresh])
@@ -92,8 +107,11 @@ class AttemptStore:
 
     # Strays ----------------------------------------------------------------------------------------------------------
 
-    def _take_strays(self, connection: Connection, owners: dict[Owner, list[Traced]], strays: list[Traced]) -> None:
-        """Find owners for events whose trace id is nobody's in this batch, here or in what is stored."""
+    def _take_strays(
+        self, connection: Connection, owners: dict[Owner, list[Traced]], strays: list[Traced]
+    ) -> set[Owner]:
+        """Find owners for events whose trace id is nobody's in this batch, here or in what is stored; say which."""
+        changed: set[Owner] = set()
         if strays:
             keys = list({traced.record_key for traced in strays})
             found = connection.execute(sql.SEQS_OF, {"keys": keys}).all()
@@ -101,11 +119,14 @@ class AttemptStore:
             lost: list[Traced] = []
             for traced in strays:
                 owner = by_trace.get(traced.trace_id)
-                (lost if owner is None else owners[owner]).append(traced)
+                if owner is None:
+                    lost.append(traced)
+                else:
+                    owners.setdefault(owner, []).append(traced)
+                    changed.add(owner)
             self._keep_strays(connection, lost)
         waiting = self._stray_shapes(connection)
-        if waiting:
-            self._adopt(connection, owners, waiting)
+        return changed | self._adopt(connection, owners, waiting) if waiting else changed
 
     def _keep_strays(self, connection: Connection, lost: Iterable[Traced]) -> None:
         """Note where they lie, under the key that they were sent with."""
@@ -122,15 +143,16 @@ class AttemptStore:
             self._strays = list(connection.execute(sql.STRAY_SHAPES, {"pipeline": self.pipeline}).scalars())
         return self._strays
 
-    def _adopt(self, connection: Connection, owners: dict[Owner, list[Traced]], shapes: list[int]) -> None:
-        """Give stored strays to the owners that this batch has brought."""
+    def _adopt(self, connection: Connection, owners: dict[Owner, list[Traced]], shapes: list[int]) -> set[Owner]:
+        """Give stored strays to the owners that this batch has brought; say to which."""
         by_trace = {identity.trace_id(*owner): owner for owner in owners}
         keys = list({key for key, _ in owners})
         rows = [_row(row) for row in connection.execute(sql.STRAY_ROWS, {"keys": keys, "shapes": shapes})]
         if not rows:
-            return
+            return set()
         read = self._read_back(connection, rows)
-        adopted = []
+        adopted: list[Row] = []
+        changed: set[Owner] = set()
         for row in rows:
             mine = [one for one in read if _inside(one, row)]
             found = [(by_trace[one.trace_id], one) for one in mine if one.trace_id in by_trace]
@@ -138,7 +160,9 @@ class AttemptStore:
                 adopted.append(row)
                 for owner, one in found:
                     owners[owner].append(one)
+                    changed.add(owner)
         self._drop(connection, adopted)
+        return changed
 
     # Rows ------------------------------------------------------------------------------------------------------------
 
@@ -298,4 +322,4 @@ def _inside(traced: Traced, row: Row) -> bool:
     return any(one[:2] == place[:2] and one.first <= place.offset <= one.last for one in read_places(row.places)[1])
 
 
-__all__ = ["STRAY", "AttemptStore", "segments_of", "shape_of"]
+__all__ = ["STRAY", "AttemptStore", "Sorted", "segments_of", "shape_of", "sort"]

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from app.incidents import collecting_sql as sql
-from app.incidents.attempt_store import AttemptStore
+from app.incidents.attempt_store import AttemptStore, Sorted, sort
 from app.incidents.collecting_sql import DailyIds, copy
 from app.incidents.columns import dumps, plain
 from app.incidents.deliveries import TRACES, Batch, Noted, mark_of, note
@@ -102,10 +102,26 @@ class _Run:
     removed: int = 0
     known: bool = True
     noted: Noted = field(default_factory=Noted)
+    pieces: list[tuple[int, int, int, int, bytes]] = field(default_factory=list)
+
+    def look(self) -> None:
+        """Do what needs no database: decode, and compress what is kept raw."""
+        self.noted = note(self.stream, self.stream_id, self.partition, self.records)
+        for piece in _pieces(self.records):
+            data, size = pack(piece)
+            self.pieces.append((piece[0].offset, piece[-1].offset + 1, len(piece), size, data))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Records that are ready to be written: decoded, grouped, compressed."""
+
+    runs: list[_Run]
+    attempts: Sorted
 
 
 class Intake:
-    """The writing side of one pipeline. One thread at a time; `close` it.
+    """The writing side of one pipeline: `prepare` may run in one thread while `write` runs in another; `close` it.
 
     Nothing here tries again: on an error of the database the caller begins anew from `positions`.
     """
@@ -129,72 +145,75 @@ class Intake:
         self._gate = Gate(pipeline, rules)
         self._ids = DailyIds()
         self._attempts = AttemptStore(pipeline, self._ids)
-        self._places: dict[Topic, Stored] = {}
+        # Where each partition will be stored up to once all that was prepared is written.
+        self._planned: dict[Topic, Stored] = {}
 
     def close(self) -> None:
         """Give the connection back."""
         self._engine.dispose()
 
     def positions(self) -> Mapping[Topic, Stored]:
-        """Read where each partition is stored up to: its latest incarnation."""
+        """Read where each partition is stored up to, by its latest incarnation, and go on from there."""
         with self._engine.begin() as connection:
             rows = connection.execute(sql.POSITIONS, {"pipeline": self.pipeline}).all()
         self._attempts.forget()
         self._ids.forget()
         # Ascending by incarnation, so that the latest stays.
-        self._places = {(row.topic, row.partition): Stored(row.stream_id, row.next_offset, row.mark) for row in rows}
-        return dict(self._places)
+        self._planned = {(row.topic, row.partition): Stored(row.stream_id, row.next_offset, row.mark) for row in rows}
+        return dict(self._planned)
 
     def store(self, batches: Iterable[Batch], gaps: Iterable[tuple[Gap, bool]] = ()) -> Outcome:
         """Store batches and the offsets that they reach; each gap comes with whether its topic was made anew.
 
         Gaps of a partition stand before its batches. Raises `Fenced`, and `sqlalchemy` errors; nothing is stored then.
         """
-        places = dict(self._places)
+        return self.write(self.prepare(batches, gaps))
+
+    def prepare(self, batches: Iterable[Batch], gaps: Iterable[tuple[Gap, bool]] = ()) -> Prepared:
+        """Do everything that needs no database, in the order in which it will be written."""
+        runs = self._runs(batches, gaps)
+        for run in runs:
+            run.look()
+            mark = mark_of(run.records[-1]) if run.records else None
+            self._planned[run.topic, run.partition] = Stored(run.stream_id, run.next_offset, mark)
+        traced = [traced for run in runs if run.stream == TRACES for traced in run.noted.traced]
+        return Prepared(runs, sort(traced))
+
+    def write(self, prepared: Prepared) -> Outcome:
+        """Write in one transaction what was prepared; what was prepared after it is void when this raises."""
         try:
             with self._engine.begin() as connection:
-                runs = self._runs(connection, places, batches, gaps)
-                outcome = self._write(connection, runs)
+                outcome = self._write(connection, prepared)
         except BaseException:
             self._attempts.forget()
             self._ids.forget()
             raise
-        for run in runs:
-            mark = mark_of(run.records[-1]) if run.records else None
-            places[run.topic, run.partition] = Stored(run.stream_id, run.next_offset, mark)
-        self._places = places
         self._attempts.keep()
         return outcome
 
     def begin_anew(self, topic: str, partition: int, stream: str, offset: int) -> None:
         """Follow a partition as another log from `offset` on: under its old name, the topic was made anew."""
-        expected = self._places[topic, partition].next_offset
+        expected = self._planned[topic, partition].next_offset
         self.store((), [(_Anew(stream, topic, partition, expected, offset), True)])
 
-    # One transaction -------------------------------------------------------------------------------------------------
+    # Preparing -------------------------------------------------------------------------------------------------------
 
-    def _runs(
-        self,
-        connection: Connection,
-        places: dict[Topic, Stored],
-        batches: Iterable[Batch],
-        gaps: Iterable[tuple[Gap, bool]],
-    ) -> list[_Run]:
+    def _runs(self, batches: Iterable[Batch], gaps: Iterable[tuple[Gap, bool]]) -> list[_Run]:
         runs: dict[Topic, _Run] = {}
         for gap, anew in gaps:
             place = (gap.topic, gap.partition)
-            if anew and place in places:
-                stream_id = self._next_incarnation(connection, gap, places[place].stream_id)
+            if anew and place in self._planned:
+                stream_id = self._next_incarnation(gap, self._planned[place].stream_id)
                 run = _Run(gap.stream, *place, stream_id, gap.next_offset, gap.next_offset, known=False)
             else:
-                run = self._run(connection, places, gap)
+                run = self._run(gap)
                 run.removed = gap.next_offset - gap.expected
             run.next_offset = gap.next_offset
             runs[place] = run
         for batch in batches:
             place = (batch.topic, batch.partition)
             if place not in runs:
-                runs[place] = self._run(connection, places, batch)
+                runs[place] = self._run(batch)
             run = runs[place]
             if batch.expected != run.next_offset:
                 raise Fenced(f"{place[0]}/{place[1]} is stored up to {run.next_offset}, not {batch.expected}")
@@ -203,37 +222,41 @@ class Intake:
             run.next_offset = batch.next_offset
         return list(runs.values())
 
-    def _run(self, connection: Connection, places: Mapping[Topic, Stored], read: Batch | Gap) -> _Run:
-        stored = places.get((read.topic, read.partition))
-        if stored is None:
-            stream_id = self._stream(connection, read.stream, read.topic)
+    def _run(self, read: Batch | Gap) -> _Run:
+        planned = self._planned.get((read.topic, read.partition))
+        if planned is None:
+            stream_id = self._stream(read.stream, read.topic)
             return _Run(read.stream, read.topic, read.partition, stream_id, read.expected, read.expected, known=False)
-        return _Run(read.stream, read.topic, read.partition, stored.stream_id, stored.next_offset, stored.next_offset)
+        offset = planned.next_offset
+        return _Run(read.stream, read.topic, read.partition, planned.stream_id, offset, offset)
 
-    def _stream(self, connection: Connection, stream: str, topic: str) -> int:
+    def _stream(self, stream: str, topic: str) -> int:
         """The latest incarnation of a topic, made where there is none."""
         values = {"pipeline": self.pipeline, "stream": stream, "topic": topic}
-        found = connection.execute(sql.LATEST_STREAM, values).scalar()
-        return self._make_stream(connection, stream, topic, 1) if found is None else int(found)
+        with self._engine.begin() as connection:
+            found = connection.execute(sql.LATEST_STREAM, values).scalar()
+            return self._make_stream(connection, stream, topic, 1) if found is None else int(found)
 
-    def _next_incarnation(self, connection: Connection, gap: Gap, current: int) -> int:
-        number = connection.execute(sql.INCARNATION, {"id": current}).scalar_one()
-        return self._make_stream(connection, gap.stream, gap.topic, number + 1)
+    def _next_incarnation(self, gap: Gap, current: int) -> int:
+        with self._engine.begin() as connection:
+            number = connection.execute(sql.INCARNATION, {"id": current}).scalar_one()
+            return self._make_stream(connection, gap.stream, gap.topic, number + 1)
 
     def _make_stream(self, connection: Connection, stream: str, topic: str, incarnation: int) -> int:
         values = {"pipeline": self.pipeline, "stream": stream, "topic": topic, "incarnation": incarnation}
         connection.execute(sql.ADD_STREAM, values)
         return int(connection.execute(sql.STREAM, values).scalar_one())
 
-    def _write(self, connection: Connection, runs: list[_Run]) -> Outcome:
-        for run in runs:
-            run.noted = note(run.stream, run.stream_id, run.partition, run.records)
+    # One transaction -------------------------------------------------------------------------------------------------
+
+    def _write(self, connection: Connection, prepared: Prepared) -> Outcome:
+        runs = prepared.runs
         self._move(connection, runs)
         self._ids.begin(connection)
-        self._keep_raw(connection, runs)
+        rows = [(self._ids.take(), run.stream_id, run.partition, *piece) for run in runs for piece in run.pieces]
+        copy(connection, "segments", sql.SEGMENT_COLUMNS, rows)
         self._keep_notes(connection, [run.noted for run in runs])
-        traced = [traced for run in runs if run.stream == TRACES for traced in run.noted.traced]
-        stored = self._attempts.store(connection, traced)
+        stored = self._attempts.store(connection, prepared.attempts)
         frozen = self._gate.apply(connection, stored)
         keys = {facts.entity_key for facts in stored}
         for run in runs:
@@ -259,15 +282,6 @@ class Intake:
                 raise Fenced(
                     f"pipeline {self.pipeline!r}: another collector has stored these offsets meanwhile; it goes on"
                 )
-
-    def _keep_raw(self, connection: Connection, runs: Iterable[_Run]) -> None:
-        rows = []
-        for run in runs:
-            for piece in _pieces(run.records):
-                data, size = pack(piece)
-                place = (run.stream_id, run.partition, piece[0].offset, piece[-1].offset + 1)
-                rows.append((self._ids.take(), *place, len(piece), size, data))
-        copy(connection, "segments", sql.SEGMENT_COLUMNS, rows)
 
     def _keep_notes(self, connection: Connection, noted: Sequence[Noted]) -> None:
         take = self._ids.take

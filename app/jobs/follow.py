@@ -8,13 +8,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sqlalchemy.exc import DBAPIError
 
-from app.incidents.collecting import Fenced, Hold, Intake, Outcome, Stored
+from app.incidents.collecting import Fenced, Hold, Intake, Outcome, Prepared, Stored
 from app.incidents.deliveries import mark_of
 from app.incidents.freeze import Rule
 from app.kafka.client import Reader
@@ -29,6 +30,8 @@ _LOG: Final = logging.getLogger(__name__)
 # Small batches cost more each record, so a trickle is gathered for a moment; an answer to an export never waits.
 _LINGER_S: Final = 0.2
 _MOST_RECORDS: Final = 20_000
+# From so many at once on, fetching goes on while they are written.
+_BUSY_RECORDS: Final = 1_000
 _MOST_BYTES: Final = 32 * 1024 * 1024
 _WAIT_S: Final = 0.25
 _AGAIN_S: Final = 1.0
@@ -110,21 +113,37 @@ class Follow:
         try:
             stored = self._look_back(intake, intake.positions())
             places = {place: one.next_offset for place, one in stored.items()}
-            with Follower(
-                self.pipeline, places, start=self.start, most_records=_MOST_RECORDS, most_bytes=_MOST_BYTES
-            ) as follower:
-                held = time.monotonic()
-                while not self._stopping.is_set():
-                    found = self._pull(follower)
-                    if found:
-                        self._store(intake, found)
-                    self.condition = _condition(follower)
-                    if time.monotonic() - held > _STAND_BY_S:
-                        held = time.monotonic()
-                        if not hold.take():
-                            return
+            # While one batch is written, the next is fetched, decoded and compressed.
+            with (
+                ThreadPoolExecutor(1, thread_name_prefix=f"write {self.pipeline.name}") as writer,
+                Follower(
+                    self.pipeline, places, start=self.start, most_records=_MOST_RECORDS, most_bytes=_MOST_BYTES
+                ) as follower,
+            ):
+                self._loop(intake, follower, writer, hold)
         finally:
             intake.close()
+
+    def _loop(self, intake: Intake, follower: Follower, writer: ThreadPoolExecutor, hold: Hold) -> None:
+        writing: Future[Outcome] | None = None
+        held = time.monotonic()
+        while not self._stopping.is_set():
+            found = self._pull(follower)
+            for prepared in self._prepare(intake, found):
+                if writing is not None:
+                    self._tell(writing.result())
+                writing = writer.submit(intake.write, prepared)
+            if writing is not None and _count(found) < _BUSY_RECORDS:
+                self._tell(writing.result())
+                writing = None
+            condition = _condition(follower)
+            self.condition = condition if writing is None else replace(condition, caught_up=False)
+            if time.monotonic() - held > _STAND_BY_S:
+                held = time.monotonic()
+                if not hold.take():
+                    break
+        if writing is not None:
+            self._tell(writing.result())
 
     def _pull(self, follower: Follower) -> list[Batch | Gap]:
         """Take what has come; wait a little for more while there is little, unless somebody waits for it."""
@@ -132,28 +151,28 @@ class Follow:
         deadline = time.monotonic() + _LINGER_S
         while found and not _urgent(found) and not self._stopping.is_set():
             left = deadline - time.monotonic()
-            if left <= 0 or sum(len(one.records) for one in found if isinstance(one, Batch)) >= _MOST_RECORDS // 2:
+            if left <= 0 or _count(found) >= _MOST_RECORDS // 2:
                 break
             found += follower.pull(left)
         return found
 
-    def _store(self, intake: Intake, found: Sequence[Batch | Gap]) -> None:
-        """Store batches and gaps in the order in which they came; gaps are rare, and cut what is stored at once."""
+    def _prepare(self, intake: Intake, found: Sequence[Batch | Gap]) -> Iterator[Prepared]:
+        """Prepare batches and gaps in the order in which they came; gaps are rare, and are written by themselves."""
         batches: list[Batch] = []
         for one in found:
             if isinstance(one, Batch):
                 batches.append(one)
                 continue
             if batches:
-                self._tell(intake.store(batches))
+                yield intake.prepare(batches)
                 batches = []
             _LOG.warning(
                 "pipeline %s: offsets %d to %d of %s/%d are lost to us: %s",
                 self.pipeline.name, one.expected, one.next_offset - 1, one.topic, one.partition, one.reason,
             )  # fmt: skip
-            self._tell(intake.store((), [(one, one.reason is GapReason.ANEW)]))
+            yield intake.prepare((), [(one, one.reason is GapReason.ANEW)])
         if batches:
-            self._tell(intake.store(batches))
+            yield intake.prepare(batches)
 
     def _tell(self, outcome: Outcome) -> None:
         self.told(self.pipeline.name, outcome)
@@ -188,6 +207,10 @@ class Follow:
                              self.pipeline.name, topic, partition)  # fmt: skip
                 intake.begin_anew(topic, partition, str(stream), begins[topic][partition])
         return intake.positions() if anew else stored
+
+
+def _count(found: Sequence[Batch | Gap]) -> int:
+    return sum(len(one.records) for one in found if isinstance(one, Batch))
 
 
 def _urgent(found: Sequence[Batch | Gap]) -> bool:

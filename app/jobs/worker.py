@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from app.incidents import drafts, service
 from app.incidents.changes import Changes
+from app.incidents.exports import time_out_exports
 from app.incidents.repository import queue_of
 from app.incidents.service import Store
 from app.jobs.queue import HEARTBEAT_S, POLL_S, STALLED_S, drop_stalled, open_queue
@@ -107,6 +108,7 @@ class Worker:
                 async with store.write() as session:
                     forgotten = await service.requeue_forgotten(session, stalled_s=STALLED_S)
                     await drafts.sweep_drafts(session)
+                    await time_out_exports(session)  # where no collector runs, nobody else would
             except (DBAPIError, OSError) as error:
                 _LOG.warning("cannot sweep: %s", error)
             else:
