@@ -8,9 +8,10 @@ neighbour.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 from typing import Final
 
 from app.replay.evidence import TraceRecord
@@ -304,3 +305,37 @@ def _begins_from_repeats(starts: list[Attempt]) -> list[int]:
 def life_count(attempts: Iterable[Attempt]) -> int:
     """How many lives of the key the trace shows (at least 1)."""
     return max((attempt.life for attempt in attempts), default=0) + 1
+
+
+def tangled(attempts: Sequence[Attempt]) -> bool:
+    """Whether clocks fail to tell the lives of a key apart, so that no attempt but a first start is surely of its life.
+
+    Event times may run backwards inside one life. With several lives, a start that is earlier than one of a lower seq,
+    or a resume that is earlier than its start, may belong to another; so may the second of two equal attempts.
+    """
+    committed = [attempt for attempt in attempts if attempt.committed]
+    places = [(a.life, a.kind, a.seq, a.entry_step) for a in committed]
+    if len(set(places)) < len(places):
+        return True
+    if life_count(attempts) < 2:
+        return False
+    starts = sorted((a for a in committed if a.kind == "start"), key=lambda a: (a.life, a.seq))
+    by_place = {(a.life, a.seq): a.clock_ms for a in starts}
+    backwards = any(one.life == other.life and one.clock_ms > other.clock_ms for one, other in pairwise(starts))
+    early = any(
+        a.clock_ms < by_place.get((a.life, a.seq), a.clock_ms)
+        for a in attempts
+        if a.kind != "start" and a.category in (Category.ACTIVATION, Category.FAILURE)
+    )
+    return backwards or early or same_start(attempts)
+
+
+def same_start(attempts: Sequence[Attempt]) -> bool:
+    """Whether one span at one clock holds the frames of two attempts, as when two lives begin at one event time."""
+    frames = [
+        (a.seq, a.clock_ms, record.event.span_id, record.event.event_type)
+        for a in attempts
+        for record in a.records
+        if _is_frame(record.event)
+    ]
+    return len(set(frames)) < len(frames)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from app.replay import answers, missing
-from app.replay.attempts import REASON_TIMEOUT, Attempt, Category
+from app.replay.attempts import REASON_TIMEOUT, Attempt, Category, same_start, tangled
 from app.replay.digests import file_digests
 from app.replay.evidence import (
     Evidence,
@@ -27,7 +27,7 @@ from app.replay.mapping import type_name
 from app.replay.plan import Plan, Planner
 from app.replay.rerun_pb2 import AgentCode, RerunRequest, ToolAnswer
 from app.replay.runner import Runner
-from app.replay.select import Target, Unanswerable, intent_of, kind_of, select
+from app.replay.select import START, Target, Unanswerable, intent_of, kind_of, select
 from app.replay.verdict import AttemptRef, Outcome, Reason, Report, Verdict
 from app.wire import identity
 from app.wire.records import AgentEnvelope, EventType, TraceEvent
@@ -126,6 +126,7 @@ class _Replay:
     def _plan(self, attempt: Attempt) -> Plan:
         kind, intent = self.target.kind, self.target.intent_id
         refuse_unanswerable(attempt, self.planner.code)
+        refuse_tangled(self.target, attempt)
         envelopes = self.planner.envelopes_of(attempt, kind)
         state = self._state(attempt, kind, intent)
         return self.planner.plan(attempt, kind, envelopes, state, intent)
@@ -173,6 +174,21 @@ def refuse_unanswerable(attempt: Attempt, code: AgentCode) -> None:
         raise _left_out("decode", "the recorded model calls carry token usage")
     if EventType.TOOL_CALL in types and not code.registry:
         raise _left_out("registry", "the recorded attempt called tools")
+
+
+def refuse_tangled(target: Target, attempt: Attempt) -> None:
+    """A key that was wiped and used again, with clocks that do not tell its lives apart."""
+    fresh = target.kind == START and attempt.seq == 0 and attempt.committed
+    if (not fresh or same_start(target.all_attempts)) and tangled(target.all_attempts):
+        raise Unanswerable(
+            Outcome.IRREPRODUCIBLE,
+            Reason(
+                "ambiguous_life",
+                "the traces show several lives of this key whose event times overlap, so the state that this attempt"
+                " ran from cannot be told from one of another life",
+                "Hand in only the traces of the life that the attempt belongs to.",
+            ),
+        )
 
 
 def _left_out(hook: str, because: str) -> Unanswerable:

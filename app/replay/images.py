@@ -13,8 +13,9 @@ from enum import StrEnum
 
 from app.replay.attempts import Attempt, Category, life_count
 from app.replay.evidence import Snapshot
-from app.replay.select import RESUME, START
-from app.wire.records import Continuation, LlmCacheBlob, MemoryBlob
+from app.replay.select import RESUME, START, Unanswerable
+from app.replay.verdict import Outcome, Reason
+from app.wire.records import Continuation, LlmCacheBlob, MemoryBlob, serialize
 
 
 class Fit(StrEnum):
@@ -136,6 +137,16 @@ class Images:
         if first_start:
             return State(Fit.EMPTY, 0, MemoryBlob(), LlmCacheBlob(), source="a fresh key")
         captured = self.at(counter)
+        if len({_content(snapshot) for snapshot in captured}) > 1:
+            raise Unanswerable(
+                Outcome.IRREPRODUCIBLE,
+                Reason(
+                    "conflicting_states",
+                    f"{' and '.join(s.name for s in captured)} have one counter ({counter}) and different states; one"
+                    " life of a key has one state at each counter",
+                    "Leave out the snapshot that belongs to another life of the key, or that was altered.",
+                ),
+            )
         return state(captured[0], Fit.EXACT) if captured else None
 
     def nearest(self, counter: int) -> State:
@@ -147,6 +158,11 @@ class Images:
         if before:
             return state(max(before, key=lambda s: s.counter), Fit.BEFORE)
         return State(Fit.NONE, counter, source="no snapshot of this life of the key")
+
+
+def _content(snapshot: Snapshot) -> bytes:
+    """Memory and cache, by which two snapshots of one counter must agree."""
+    return serialize(snapshot.record.memory) + b"|" + serialize(snapshot.record.llm_cache)
 
 
 def state(snapshot: Snapshot, fit: Fit) -> State:

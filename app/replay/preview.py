@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from app.replay import compare
 from app.replay.attempts import Attempt, Category
-from app.replay.engine import bare_ref, find, refuse_unanswerable, unusable
+from app.replay.engine import bare_ref, find, refuse_tangled, refuse_unanswerable, unusable
 from app.replay.evidence import Evidence, EvidenceFile, UnusableEvidence, load
 from app.replay.forward import Forward
 from app.replay.images import Fit, State
@@ -46,6 +46,7 @@ def preview(files: Sequence[EvidenceFile], seq: int | None = None) -> dict[str, 
         return _told(planner.plan_pending(target.pending), target, None)
     attempt = target.candidates[0]
     refuse_unanswerable(attempt, _ANY)
+    refuse_tangled(target, attempt)
     envelopes = planner.envelopes_of(attempt, target.kind)
     state, way = _state(evidence, target, planner, attempt)
     plan = planner.plan(attempt, target.kind, envelopes, state, target.intent_id)

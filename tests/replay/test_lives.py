@@ -1,0 +1,52 @@
+"""A wiped key starts again at seq 0; where clocks do not tell its lives apart, nothing is guessed."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from app.replay.attempts import Attempt, Category, assign_lives, tangled
+from app.replay.evidence import Snapshot
+from app.replay.images import Images
+from app.replay.select import Unanswerable
+from app.wire.records import MemoryBlob, StateSnapshot
+
+
+def attempts(*given: tuple[str, int, int]) -> list[Attempt]:
+    """Committed attempts of (kind, seq, clock), with lives assigned."""
+    found = [
+        Attempt(b"k", seq, clock, Category.ACTIVATION, kind=kind, entry_step=0 if kind == "start" else 1)
+        for kind, seq, clock in given
+    ]
+    assign_lives(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "lives", "ambiguous"),
+    [
+        ([("start", 0, 10), ("start", 1, 20)], [0, 0], False),
+        ([("start", 0, 30), ("start", 1, 10)], [0, 0], False),  # one life may run backwards
+        ([("start", 0, 10), ("start", 1, 20), ("start", 0, 90), ("start", 1, 95)], [0, 0, 1, 1], False),
+        ([("start", 0, 10), ("resume", 0, 20), ("start", 0, 90), ("resume", 0, 95)], [0, 0, 1, 1], False),
+        ([("start", 0, 10), ("start", 1, 50), ("start", 0, 90), ("start", 1, 40)], None, True),
+        ([("start", 0, 10), ("resume", 0, 20), ("start", 0, 90), ("resume", 0, 80)], None, True),
+        ([("start", 1, 10), ("resume", 0, 20), ("resume", 0, 80)], None, True),
+    ],
+)
+def test_lives(given: Sequence[tuple[str, int, int]], lives: list[int] | None, ambiguous: bool) -> None:
+    found = attempts(*given)
+    if lives is not None:
+        assert [attempt.life for attempt in found] == lives
+    assert tangled(found) == ambiguous
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_two_states_of_one_counter_are_a_conflict_in_any_order(order: tuple[int, int]) -> None:
+    snapshots = []
+    for value in (b"\x00a", b"\x00b"):
+        memory = MemoryBlob()
+        memory.entries.add(key="x", value=value, last_access_ms=10)
+        snapshots.append(Snapshot(StateSnapshot(seq=1, memory=memory), f"{value[1:].decode()}.pb"))
+    images = Images([snapshots[at] for at in order], attempts(("start", 0, 10)), 0)
+    with pytest.raises(Unanswerable, match="one life of a key has one state"):
+        images.exact(1, first_start=False)
