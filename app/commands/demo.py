@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         signal.signal(number, _stop)
     try:
         settings, config = _settings(args)
-        world = World(settings, config)
+        world = World(settings, config, desk=args.config is None)
         with world as ready:
             runs = _bring_story(ready)
             address = world.address()
@@ -63,7 +63,8 @@ def _stop(number: int, frame: FrameType | None) -> NoReturn:
 
 def _settings(args: argparse.Namespace) -> tuple[Settings, Path]:
     """Read the example's configuration, or another that was named, and settle the port."""
-    from app.demo.world import example, free_port
+    from app.demo.desk import example
+    from app.demo.world import free_port
     from app.settings import load
 
     config = (args.config or example() / "hindcast.toml").absolute()
@@ -103,6 +104,8 @@ def _tell(settings: Settings, address: str, runs: Sequence[Run]) -> None:
         print(f"  story    {TITLE}")
     for run in runs:
         print(f"           {run.build}: {run.headline or run.error or run.state}")
+    if settings.pipelines:
+        print("  live     a support desk is at work: see Activations, and the refund of customer-42")
     print(f"  state    {settings.home} (kept between starts; remove it to begin anew)")
     print("  Ctrl-C stops everything.\n", flush=True)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from app.demo.world import example
+from app.demo.desk import example
 from app.incidents import service
 from app.incidents.service import EvidenceFile, Role, Run, Store
 

@@ -1,7 +1,8 @@
-"""Starts a whole console from nothing, and takes it down again: database, migrations, worker, web, and a story.
+"""Starts a whole console from nothing, and takes it down again: database, worker, collector, web, a pipeline at work.
 
-The parts run as the processes they are in production. Only the worker's children run agent code; the web process holds
-the start-up token, the worker does not, and neither knows the owner's password.
+The parts run as the processes they are in production; only the broker is in this one. Agent code runs in the pipeline's
+process, which knows no database, and in the worker's children. The web process alone holds the start-up token, and none
+of them knows the owner's password.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from app import resource
+from app.demo.desk import Desk
 from app.demo.postgres import APPLICATION, EmbeddedPostgres, Urls
 from app.demo.processes import die_with, end
 from app.settings import Settings
@@ -35,14 +36,16 @@ class WorldError(RuntimeError):
 class World:
     """Everything `hindcast demo` runs, from `start` to `stop`; a context manager does both.
 
-    `config` is the file that the children read. Must be started from the main thread, as its children die with it.
+    `config` is the file that the children read. With `desk` the support desk of the example is at work: broker,
+    pipeline, tickets. Must be started from the main thread, as its children die with it.
     """
 
-    def __init__(self, settings: Settings, config: Path) -> None:
+    def __init__(self, settings: Settings, config: Path, *, desk: bool = False) -> None:
         self.settings = settings
         self.config = config
         self._postgres = EmbeddedPostgres(settings.home)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._desk = Desk(settings.home / "demo", config) if desk else None
 
     def start(self) -> Settings:
         """Start all parts; returns the settings with the database in them. The console may still be loading.
@@ -57,10 +60,20 @@ class World:
                 schema.check(urls.app)  # saves loading Alembic when there is nothing to do
             except schema.SchemaError:
                 schema.upgrade(urls.owner, application=APPLICATION)
-            # Both load at the same time.
-            self._spawn("worker", ["worker"], self._environment(urls))
+            # All load at the same time.
+            if self._desk is not None:
+                self.config = self._desk.start()
+                self._spawn("pipeline", self._desk.command(), self._environment())
+            self._spawn("worker", self._command("worker"), self._environment(urls))
             address = ["--host", self.settings.console.host, "--port", str(self.settings.console.port)]
-            self._spawn("web", ["serve", *address], self._environment(urls, HINDCAST_TOKEN=self.settings.token))
+            self._spawn(
+                "web",
+                self._command("serve", *address),
+                self._environment(urls, HINDCAST_TOKEN=self.settings.token),
+            )
+            if self.settings.pipelines:
+                # Each start of the desk makes its topics anew, which is no news here.
+                self._spawn("collector", self._command("collect", level="error"), self._environment(urls))
         except BaseException:
             self.stop()
             raise
@@ -89,6 +102,8 @@ class World:
             end(child, (signal.SIGTERM, signal.SIGKILL), _PATIENCE_S)
             if child.stdout is not None:
                 child.stdout.close()
+        if self._desk is not None:
+            self._desk.stop()
         self._postgres.stop()
 
     def __enter__(self) -> Settings:
@@ -101,6 +116,8 @@ class World:
         """Wait for ever; raises `WorldError` when a part stops by itself."""
         while True:
             self.check()
+            if self._desk is not None:
+                self._desk.tick()
             time.sleep(0.25)
 
     def check(self) -> None:
@@ -111,14 +128,18 @@ class World:
         if not self._postgres.alive():
             raise WorldError(f"the database stopped by itself; see the log in {self.settings.home / 'postgres'}")
 
-    def _environment(self, urls: Urls, **more: str) -> Mapping[str, str]:
+    def _environment(self, urls: Urls | None = None, **more: str) -> Mapping[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HINDCAST_")}
+        if urls is None:
+            return kept
         return {**kept, "HINDCAST_DATABASE_URL": urls.app, "HINDCAST_HOME": str(self.settings.home), **more}
 
-    def _spawn(self, name: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        command = [sys.executable, "-m", "app.cli", *arguments, "--config", str(self.config), "--log-level", "warning"]
+    def _command(self, *arguments: str, level: str = "warning") -> Sequence[str]:
+        return ["app.cli", *arguments, "--config", str(self.config), "--log-level", level]
+
+    def _spawn(self, name: str, module: Sequence[str], environment: Mapping[str, str]) -> None:
         self._children[name] = subprocess.Popen(
-            command,
+            [sys.executable, "-m", *module],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -126,11 +147,6 @@ class World:
             start_new_session=True,
             preexec_fn=die_with(os.getpid(), signal.SIGTERM),
         )
-
-
-def example() -> Path:
-    """Where the example lies: its two builds, its `hindcast.toml`, and its evidence."""
-    return resource("examples") / "refunds"
 
 
 def free_port(host: str, wanted: int) -> int:

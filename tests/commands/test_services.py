@@ -18,7 +18,7 @@ import pytest
 
 from app.demo.postgres import APPLICATION, Urls
 from app.demo.story import endings, tell
-from app.demo.world import example
+from app.demo.desk import example
 from app.incidents import schema
 from app.incidents.service import Store
 from tests.fixtures.postgres import Database

@@ -1,6 +1,7 @@
 """Answers refund tickets: looks the order up, lets a model read the ticket, and refunds what the order allows.
 
-What the model read is compared with the order book. Where it asks for more than was paid, a person decides.
+What the model read is compared with the order book. Where it asks for more than was paid, or the order was dear, a
+person decides.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from beam_agents.tools import ToolRegistry, tool
 ORDERS = {
     "7702": {"order": "7702", "total_cents": 1250, "currency": "EUR", "items": "filter cartridge"},
     "7731": {"order": "7731", "total_cents": 4800, "currency": "EUR", "items": "espresso grinder, used"},
+    "7740": {"order": "7740", "total_cents": 3590, "currency": "EUR", "items": "kettle"},
+    "7752": {"order": "7752", "total_cents": 5400, "currency": "EUR", "items": "hand mill"},
+    "7760": {"order": "7760", "total_cents": 34900, "currency": "EUR", "items": "espresso machine"},
+    "7771": {"order": "7771", "total_cents": 2200, "currency": "EUR", "items": "two mugs"},
 }
+
+# Above this price of the order, a person decides.
+APPROVED_FROM_CENTS = 20_000
 
 CONFIG = {"hitl_policy": HitlPolicy(approval_channel="refund-desk"), "activation_timeout_s": 20.0}
 
@@ -71,7 +79,7 @@ async def AGENT(ctx: ActivationContext) -> Complete | Suspend:  # noqa: N802
     decision = json.loads(decode(read.response).text)
 
     amount = decision["amount_cents"]
-    if amount > order["total_cents"]:
+    if amount > order["total_cents"] or order["total_cents"] > APPROVED_FROM_CENTS:
         question = {"ticket": ticket["ticket"], "asked_cents": amount, "paid_cents": order["total_cents"]}
         ctx.request_approval(json.dumps(question, sort_keys=True), ttl_ms=900_000)
         return Suspend(snapshot=json.dumps(ticket, sort_keys=True).encode())
@@ -105,6 +113,14 @@ def make_provider() -> FakeLLM:
             ),
             (match_contains("12.50"), respond_with(_chat({"amount_cents": 1250, "reason": "arrived broken"}, 118, 18))),
             (match_contains("4800.00"), respond_with(_text("We are sorry: 4800.00 EUR are on their way.", 44, 16))),
+            (
+                match_contains("never came"),
+                respond_with(_chat({"amount_cents": 3590, "reason": "not delivered"}, 112, 18)),
+            ),
+            (match_contains("louder than"), respond_with(_chat({"amount_cents": 1800, "reason": "faulty"}, 117, 18))),
+            (match_contains("all back"), respond_with(_chat({"amount_cents": 34_900, "reason": "returned"}, 121, 18))),
+            # What a model does on a bad day: words where JSON was asked for.
+            (match_contains("a real person"), respond_with(_text("I would rather not decide this one.", 109, 9))),
             (match_any(), respond_with(_text("We are sorry, and have refunded your order.", 40, 12))),
         ]
     )
