@@ -40,6 +40,7 @@ MAX_KEY: Final = 1024
 
 # Events of one attempt lie close together; a gap of so many offsets costs less to read over than to note.
 _GAP: Final = 64
+_KINDS: Final = ("start", "resume")
 _FRAMES: Final = frozenset({EventType.ACTIVATION_START, EventType.ACTIVATION_END})
 # Steps beyond this are looked up by the replay's own code, which knows all of them.
 _STEPS: Final = 64
@@ -219,6 +220,8 @@ def _whole(owner: Owner, events: Sequence[Traced]) -> Facts | None:
     span, clock = start.span_id, start.start_ms
     opened, closed = start.attributes, end.attributes
     kind_told = opened.get(ATTRIBUTE_KIND, "")
+    if kind_told not in _KINDS:
+        return None  # an agent staged it: the pipeline's own frames say which kind they are
     if (end.span_id, end.start_ms, closed.get(ATTRIBUTE_KIND, "")) != (span, clock, kind_told):
         return None
     if any(child.parent_span_id != span or child.start_ms != clock for child in children):
@@ -267,7 +270,7 @@ def _facts(attempt: Attempt, places: dict[bytes, list[Place]]) -> Facts:
         entry_step=attempt.entry_step,
         batch_size=attempt.batch_size,
         batch_trigger=attempt.batch_trigger,
-        plain=settled and not attempt.shared and all(event.start_ms == attempt.clock_ms for event in children),
+        plain=settled and not attempt.shared and all(r.event.start_ms == attempt.clock_ms for r in attempt.records),
         tools=tools,
         intents=tuple(mark for mark, _ in intents),
     )
