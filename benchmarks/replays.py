@@ -47,7 +47,11 @@ def cold() -> Iterator[Row]:
     theirs = f"peer {peer}" if peer else f"peer about {PEER_COLD_S} s, {PEER_COLD_MIB:.0f} MiB (noted earlier)"
     ratio = timing.median / (peer.median if peer else PEER_COLD_S)
     yield Row(
-        "command, cold and confined, a01", str(timing), "≤ 0.40 s", timing.median <= 0.40, f"{theirs}: ×{ratio:.2f}"
+        "command, cold and confined, a01",
+        str(timing),
+        "≤ 0.40 s where the peer takes 1.0 s: ×0.40",
+        ratio <= 0.40,
+        f"{theirs}: ×{ratio:.2f}",
     )
     yield Row(
         "its largest process",
@@ -75,8 +79,8 @@ def in_process(name: str) -> Row:
     return Row(
         f"in process, {name.split('_')[0]}",
         str(timing),
-        f"≤ {goal} ms",
-        ours <= goal,
+        f"≤ {goal} ms where the peer takes {PEER_IN_PROCESS_MS[name]} ms: ×{goal / PEER_IN_PROCESS_MS[name]:.2f}",
+        ours / theirs <= goal / PEER_IN_PROCESS_MS[name],
         f"peer {theirs:.2f} ms ({how}): ×{ours / theirs:.2f}",
     )
 
