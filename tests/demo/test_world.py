@@ -13,7 +13,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,12 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass
 class Demo:
-    """A running `hindcast demo`."""
+    """A running `hindcast demo`, started at `since_ms`."""
 
     home: Path
     process: subprocess.Popen[str]
     lines: list[str] = field(default_factory=list)
+    since_ms: int = 0
 
     def told(self, words: str) -> str:
         """Read its output up to the line with those words."""
@@ -46,10 +47,20 @@ class Demo:
         assert found is not None
         return found[1]
 
-    def ask(self, path: str, *, token: bool = True) -> Any:
+    def until(self, path: str, what: Callable[[Any], Any], count: int) -> list[Any]:
+        """Ask until there is as much as expected."""
+        deadline = time.monotonic() + 60
+        while len(found := what(self.ask(path)) or []) < count:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.2)
+        return list(found)
+
+    def ask(self, path: str, *, token: bool = True, body: object = None) -> Any:
         base, _, secret = self.address.partition("/enter?token=")
         headers = {"Authorization": f"Bearer {secret}"} if token else {}
-        with urllib.request.urlopen(urllib.request.Request(base + path, headers=headers), timeout=20) as answer:
+        data = None if body is None else json.dumps(body).encode()
+        headers |= {"Content-Type": "application/json"} if data else {}
+        with urllib.request.urlopen(urllib.request.Request(base + path, data, headers), timeout=20) as answer:
             return json.load(answer)
 
     def children(self) -> list[int]:
@@ -67,10 +78,11 @@ class Demo:
 def demo(home: Path, *options: str) -> Demo:
     command = [sys.executable, "-m", "app.cli", "demo", "--no-browser", *options]
     environment = {**os.environ, "HINDCAST_HOME": str(home)}
+    since_ms = time.time_ns() // 1_000_000
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, env=environment
     )
-    return Demo(home, process)
+    return Demo(home, process, since_ms=since_ms)
 
 
 def alive(pid: int) -> bool:
@@ -118,16 +130,43 @@ def test_it_tells_the_story_and_leaves_nothing_behind(started: Demo) -> None:
     with pytest.raises(urllib.error.HTTPError, match="401"):
         started.ask("/api/v1/incidents", token=False)
     children = started.children()
-    assert len(children) >= 4  # web, worker, its sandboxes, the database
+    assert len(children) >= 6  # web, worker, its sandboxes, pipeline, collector, the database
     started.process.send_signal(signal.SIGINT)
     assert started.process.wait(30) == 0
     wait_until_gone(children)
 
 
+def test_a_desk_is_at_work_and_the_bad_refund_replays(started: Demo) -> None:
+    """From the row of the bad refund to two verdicts, as a script does it."""
+    since = started.since_ms - 10 * 60_000  # the story's tickets are some minutes old
+    rows = started.until(f"/api/v1/activations?since_ms={since}", lambda body: body["items"], 6)
+    ends = {row["entity_key"]["text"]: (row["status"], row["reason"]) for row in rows}
+    assert ends["customer-7"] == ("completed", None)
+    assert ends["customer-58"] == ("suspended", None)
+    assert ends["customer-63"] == ("failed", "activation_error")
+    # Where the demo was started before, that one's customer is collected too, and is a little older.
+    (refund,) = started.until(
+        f"/api/v1/activations?key=customer-42&since_ms={started.since_ms - 6 * 60_000}", lambda body: body["items"], 1
+    )
+    assert [intent["tool"] for intent in refund["intents"]] == ["issue_refund"]
+    incident = started.ask("/api/v1/incidents", body={"activation": refund["id"]})
+    where = f"/api/v1/incidents/{incident['id']}"
+    assert started.ask(f"{where}/exports", body={"reason": "a hundred times too much"})["state"] == "requested"
+    started.until(where, lambda body: body["ready"] and ["ready"], 1)
+    for build, outcome in (("refunds-v1", "reproduced"), ("refunds-v2", "diverged")):
+        run = started.ask(f"{where}/replays", body={"build": build})
+        started.until(f"/api/v1/replays/{run['id']}", lambda body: body["outcome"] and [body["outcome"]], 1)
+        assert started.ask(f"/api/v1/replays/{run['id']}")["outcome"] == outcome
+    assert len(started.until("/api/v1/activations", lambda body: body["items"], 7)) >= 7  # it goes on
+
+
 def test_a_second_start_finds_the_story_as_it_was(started: Demo) -> None:
-    (incident,) = started.ask("/api/v1/incidents")["incidents"]
+    live, story = started.ask("/api/v1/incidents")["incidents"]
     assert re.search(r"refunds-v1: .*same run again", "".join(started.lines))
-    assert incident["id"].startswith("inc_")
+    assert (live["pipeline"], story["pipeline"]) == ("refunds", None)
+    assert live["replays"][0]["outcome"] == "diverged"
+    rows = started.until("/api/v1/activations?key=customer-42", lambda body: body["items"], 2)
+    assert {row["seq"] for row in rows} == {0}  # the desk began anew; what was collected before stays
     started.process.send_signal(signal.SIGTERM)
     assert started.process.wait(30) == 0
 
