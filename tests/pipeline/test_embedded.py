@@ -169,7 +169,7 @@ class TestKill:
     def test_while_a_suspension_waits_for_its_deadline(self, broker: EmbeddedBroker, tmp_path: Path) -> None:
         """The timer is part of the state: it fires in a later process, at the time it was set to."""
         at = time.time_ns() // 1_000_000
-        envelope = scripted.start(("approve",), ("suspend", 2500), at=at)
+        envelope = scripted.start(("approve",), ("suspend", 8000), at=at)
         Writer(broker.address).send(TOPICS.events, envelope)
         process = Process(broker, tmp_path)
         reader = Reader(broker.address, TOPICS)
@@ -178,7 +178,7 @@ class TestKill:
         assert reader.records[Stream.OUTPUTS] == []
         process = Process(broker, tmp_path)
         reader.read_until(lambda: bool(reader.records[Stream.OUTPUTS]))
-        assert time.time_ns() // 1_000_000 >= at + 2500
+        assert time.time_ns() // 1_000_000 >= at + 8000
         assert process.end() == 0
         assert reader.records[Stream.OUTPUTS] == [(scripted.KEY, b"__hitl_timeout__")]
         reader.close()

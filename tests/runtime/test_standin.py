@@ -222,7 +222,7 @@ def test_without_install_the_name_means_nothing() -> None:
 
 
 def test_the_runtime_starts_light() -> None:
-    """It starts inside the sandbox: protobuf and the standard library; pydantic only when a tool is declared."""
+    """It starts inside the sandbox: protobuf and the standard library; pydantic only when a tool is used."""
     found = python("""
         import sys
         before = set(sys.modules)
@@ -234,6 +234,8 @@ def test_the_runtime_starts_light() -> None:
         @tool
         def f(x: int) -> int:
             return x
+        assert "pydantic" not in sys.modules
+        assert f.schema["name"] == "f"
         assert "pydantic" in sys.modules
     """)
     assert found == "['app', 'google']"
