@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from typing import Any
 
 import pytest
@@ -111,20 +110,13 @@ async def test_equal_steps_have_equal_digests_wherever_they_stand(store: Store) 
     assert first.digest == second.digest != third.digest
 
 
-async def test_eight_mebibytes_are_written_and_one_event_read_quickly(store: Store) -> None:
+async def test_one_event_of_eight_mebibytes_is_read_alone(store: Store) -> None:
     entries = tuple(
         LedgerEntry(n, "model", {"request": {"messages": "x" * 80_000}, "response": "y"}) for n in range(100)
     )
-    began = time.perf_counter()
     run = await stored(store, Report(Verdict(Outcome.REPRODUCED, ""), report(100).rows, entries))
-    wrote = time.perf_counter() - began
-    began = time.perf_counter()
     async with store.read() as session:
         assert len((await service.ledger_at(session, run, 50)).entries) == 1
-    read = time.perf_counter() - began
-    print(f"wrote {wrote:.3f} s, read one event in {read * 1000:.1f} ms")
-    assert wrote < 5
-    assert read < 0.3
 
 
 @pytest.mark.parametrize(

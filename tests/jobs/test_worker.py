@@ -184,16 +184,11 @@ async def test_the_worker_outlives_a_lost_connection(
         await until(await request_run(), "done")
 
 
-async def test_a_click_becomes_a_verdict_quickly(working: Any, request_run: Any, until: Any) -> None:
-    """Queue latency, without the replay itself; the bound is loose because machines that run tests are busy."""
-    took = []
+async def test_runs_asked_for_one_after_the_other_are_all_done(working: Any, request_run: Any, until: Any) -> None:
     async with working(ScriptedReplayer()):
-        await until(await request_run(), "done")
         for _ in range(20):
             run = await until(await request_run(), "done")
-            took.append(run.finished_at - run.created_at)
-    print(f"asked to done: p50 {sorted(took)[10]} ms, max {max(took)} ms")
-    assert sorted(took)[10] < 500
+            assert run.created_at <= run.started_at <= run.finished_at
 
 
 SCRIPT = """
