@@ -25,6 +25,7 @@ def run(args: argparse.Namespace) -> int:
     import asyncio
 
     from app.commands.common import ready_settings, start_logging
+    from app.jobs.decoding import HookRunner
     from app.jobs.worker import Worker
 
     start_logging(args.log_level)
@@ -39,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
         return 2
     replayer = _replayer(settings)
     replayer.warm()
+    hooks = HookRunner(settings.builds, replayer.confinement)
     worker = Worker(
         settings.database_url,
         replayer,
@@ -46,10 +48,12 @@ def run(args: argparse.Namespace) -> int:
         lease_s=settings.worker.lease_s,
         limit_s=settings.worker.limit_s,
         only=only,
+        hooks=hooks,
     )
     try:
         asyncio.run(worker.run())
     finally:
+        hooks.close()
         replayer.close()
     return 0
 

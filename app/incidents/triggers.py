@@ -24,6 +24,8 @@ from app.wire.records import AgentEnvelope, ToolResult, parse, serialize
 ENVELOPE: Final = "envelope"
 TOOL_RESULT: Final = "tool_result"
 APPROVAL: Final = "approval"
+HOOK: Final = "hook"
+"""A record that a hook of the agent's author has decoded."""
 
 # The tag of `event_time_ms` in an envelope.
 _TIME_TAG: Final = b"\x10"
@@ -148,11 +150,13 @@ def choose(candidates: Sequence[Candidate], trigger: Trigger) -> tuple[Candidate
         return first, note
     if not bare:
         return None, None
-    at_time = [one for one in bare if _given_at(one.envelope) == trigger.clock_ms]
+    at_time = [one for one in bare if one.records == HOOK or _given_at(one.envelope) == trigger.clock_ms]
     limit = trigger.sent_ms
     before = [one for one in bare if limit is None or (one.raw.timestamp_ms or 0) <= limit]
     chosen = min(at_time, key=_arrival) if at_time else max(before or bare, key=_arrival)
     note = "the envelope was rebuilt: its topic holds bare answers, and the one that wrapped it is on none"
+    if chosen.records == HOOK:
+        note = "the envelope was rebuilt: a hook decoded it from a record of another form"
     if len({one.raw.value for one in bare}) > 1:
         note += f"; {len(bare)} answers fit, and the likeliest was taken"
     return chosen, note
@@ -189,8 +193,13 @@ def member_files(members: Sequence[Candidate]) -> list[Found]:
     """Make evidence of the envelopes around a batch, in the order of their arrival."""
     if not members:
         return []
-    records = sorted((one.raw for one in members), key=lambda raw: raw.offset)
-    return stream_files(Log(members[0].topic), Role.EVENTS, members[0].partition, records)
+    ordered = sorted(members, key=lambda one: one.raw.offset)
+    # Of a rebuilt envelope the record's own bytes are something else.
+    records = [one.raw._replace(value=serialize(one.envelope)) if one.rebuilt else one.raw for one in ordered]
+    files = stream_files(Log(members[0].topic), Role.EVENTS, members[0].partition, records)
+    if not members[0].rebuilt:
+        return files
+    return [Found(file.file, {**file.source, "rebuilt_from": members[0].records}) for file in files]
 
 
 def _arrival(one: Candidate) -> tuple[int, str, int, int]:

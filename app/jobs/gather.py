@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from app.incidents import decodings, service, triggers
 from app.incidents import gathering as rules
 from app.incidents import live_repository as live
-from app.incidents import service, triggers
 from app.incidents.activations import Activation, attempts_of_key
-from app.incidents.gathering import empty_progress, note_progress
 from app.incidents.live_evidence import Found, Log, add_evidence, record_file, stream_files
 from app.incidents.live_models import Gathering, GatheringState
 from app.incidents.opening import attempt_of, refresh_incident
@@ -25,22 +23,18 @@ from app.incidents.scanned import KEYED, Choice, choose_scanned, key_reader
 from app.incidents.segments import Raw
 from app.incidents.service import Incident, Role, Store
 from app.incidents.triggers import Candidate, Trigger
+from app.jobs.scanning import TELL_S, Ended, Scanner, raw_of
 from app.kafka.config import Pipeline
 from app.kafka.errors import BrokerError, Cancelled
 from app.kafka.export import Exporter
-from app.kafka.query import PartitionReport, Progress, Query, ScanResult
-from app.kafka.scan import scan
+from app.kafka.query import Query
 from app.kafka.topics import EventTopic, RecordKind, Stream
 
 _LOG: Final = logging.getLogger(__name__)
 
-_TELL_S: Final = 0.3
-_RETRIES: Final = 3
-_RETRY_S: Final = 2.0
-
-
-class Ended(Exception):
-    """The search is to end: somebody cancelled it, or another collector has taken it over."""
+# Records of a key that a hook is to decode, and how long a worker may take for them.
+_HOOKED: Final = 100
+_DECODING_S: Final = 60.0
 
 
 @dataclass
@@ -50,10 +44,17 @@ class Search:
     store: Store
     pipeline: Pipeline
     gathering: Gathering
-    progress: dict[str, Any] = field(default_factory=empty_progress)
-    lease_s: float = rules.LEASE_S
-    _cancelled: threading.Event = field(default_factory=threading.Event, init=False)
+    _scanner: Scanner = field(init=False)
     _stopped: bool = field(default=False, init=False)
+    _decoded_records: list[Candidate] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._scanner = Scanner(self.store, self.pipeline, self.gathering)
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """What the page shows of it."""
+        return self._scanner.progress
 
     async def run(self) -> GatheringState:
         """Search, and note how it ended; whatever happens, the search does not stay open."""
@@ -75,12 +76,13 @@ class Search:
             problem = f"the search failed: {type(error).__name__}: {error}"
         async with self.store.write() as session:
             await rules.finish_gathering(session, self.gathering, state, self.progress, problem)
+            await decodings.forget(session, self.gathering.id)
         return state
 
     def stop(self) -> None:
         """Let it end soon, and be begun anew by the next collector."""
         self._stopped = True
-        self._cancelled.set()
+        self._scanner.cancelled.set()
 
     # What is looked for ----------------------------------------------------------------------------------------------
 
@@ -134,13 +136,13 @@ class Search:
 
         def look() -> dict[str, Any]:
             with Exporter(self.pipeline) as exporter:
-                return outlook_of(exporter.prepare(key, cancelled=self._cancelled))
+                return outlook_of(exporter.prepare(key, cancelled=self._scanner.cancelled))
 
         try:
             self.progress["outlook"] = await asyncio.to_thread(look)
         except BrokerError as error:
             self.progress["outlook"] = {"problem": str(error)}
-        await self._tell()
+        await self._scanner.tell()
 
     # Streams that intake has nothing of ------------------------------------------------------------------------------
 
@@ -178,8 +180,8 @@ class Search:
             enough=None if everything else 1,
             near_key=key,
         )
-        result = await self._scan(topic, query, f"{stream} of the key", KEYED[str(stream)])
-        return [(one.record.partition, _raw(one.record)) for one in result.matches]
+        result = await self._scanner.scan(topic, query, f"{stream} of the key", KEYED[str(stream)])
+        return [(one.record.partition, raw_of(one.record)) for one in result.matches]
 
     def _stream_files(self, stream: Stream, role: Role, found: Sequence[tuple[int, Raw]]) -> list[Found]:
         lanes: dict[int, list[Raw]] = {}
@@ -226,19 +228,18 @@ class Search:
         return True
 
     def _sources(self, trigger: Trigger) -> list[EventTopic]:
-        """The topics to look through, the likeliest first."""
+        """The topics to look through, the likeliest first; what a hook decodes comes after what we can read."""
         order = trigger.kinds()
-        sources = []
-        for topic in self.pipeline.topics.sources():
-            if topic.hook is not None:
-                note = f"the records of {topic.topic} are decoded by {topic.hook}, which the collector must not run"
-                self._begin(topic.topic, trigger.describe(), topic.records)
-                self.progress["topics"][-1] |= {"outcome": "incomplete", "problem": note}
-            elif topic.records in order and (topic.records == triggers.ENVELOPE or trigger.intents):
-                sources.append(topic)
-        return sorted(sources, key=lambda topic: order.index(topic.records))
+        sources = [
+            topic
+            for topic in self.pipeline.topics.sources()
+            if topic.hook or (topic.records in order and (topic.records == triggers.ENVELOPE or trigger.intents))
+        ]
+        return sorted(sources, key=lambda topic: len(order) if topic.hook else order.index(topic.records))
 
     async def _candidates(self, topic: EventTopic, trigger: Trigger) -> list[Candidate]:
+        if topic.hook is not None:
+            return await self._hooked(topic, topic.hook, trigger)
         whole = topic.kind is RecordKind.ENVELOPE
         query: Query[Any] = Query(
             contains=trigger.needles(topic.records),
@@ -247,22 +248,86 @@ class Search:
             around_ms=trigger.clock_ms if trigger.sent_ms is None else trigger.sent_ms,
             near_key=trigger.entity_key,
         )
-        result = await self._scan(topic.topic, query, trigger.describe(), topic.records)
+        result = await self._scanner.scan(topic.topic, query, trigger.describe(), topic.records)
         return [
             Candidate(
                 topic.topic,
                 topic.records,
                 one.record.partition,
-                _raw(one.record),
+                raw_of(one.record),
                 one.message if whole else trigger.rebuild(one.message),
             )
             for one in result.matches
             if one.message is not None
         ]
 
+    async def _hooked(self, topic: EventTopic, hook: str, trigger: Trigger) -> list[Candidate]:
+        """Have a worker decode the key's records around the attempt: the collector never runs agent code."""
+        query: Query[Any] = Query(
+            key=trigger.entity_key,
+            around_ms=trigger.clock_ms if trigger.sent_ms is None else trigger.sent_ms,
+            enough=_HOOKED,
+            most=_HOOKED * 10,
+        )
+        result = await self._scanner.scan(topic.topic, query, f"{trigger.describe()}, decoded by {hook}", topic.records)
+        records = [(one.record.partition, raw_of(one.record)) for one in result.matches if one.record.value is not None]
+        line = self._scanner.line
+        if not records:
+            return []
+        if not self.pipeline.builds:
+            line |= {"outcome": "incomplete", "problem": f"the pipeline names no build in which {hook} could be found"}
+            return []
+        async with self.store.write() as session:
+            await decodings.ask(
+                session,
+                self.gathering.id,
+                build=self.pipeline.builds[0],
+                hook=hook,
+                topic=topic.topic,
+                records=records,
+            )
+        found = await self._decoded(topic.topic)
+        if found is None:
+            line |= {"outcome": "incomplete", "problem": f"no worker has decoded its records; {hook} runs in a worker"}
+            return []
+        return self._fitting(topic, found, trigger, line)
+
+    async def _decoded(self, topic: str) -> list[decodings.Decoded] | None:
+        """Wait for a worker, as long as the search is wanted."""
+        for _ in range(round(_DECODING_S / TELL_S)):
+            async with self.store.read() as session:
+                found = await decodings.answers(session, self.gathering.id, topic)
+            if found is not None:
+                return found
+            await self._scanner.tell()
+            if self._scanner.cancelled.is_set():
+                raise Ended
+            await asyncio.sleep(TELL_S)
+        return None
+
+    def _fitting(
+        self, topic: EventTopic, found: Sequence[decodings.Decoded], trigger: Trigger, line: dict[str, Any]
+    ) -> list[Candidate]:
+        errors = [one.error for one in found if one.error is not None]
+        line["undecodable"] += len(errors)
+        if errors:
+            line["problem"] = errors[0]
+        read = triggers.decoder(triggers.ENVELOPE)
+        self._decoded_records = [
+            Candidate(topic.topic, triggers.HOOK, one.partition, one.raw, read(one.envelope))
+            for one in found
+            if one.envelope is not None
+        ]
+        fitting = [one for one in self._decoded_records if trigger.fits(one.envelope)]
+        whole = not errors and all(one["complete"] for one in line["partitions"])
+        line.update(matched=len(fitting), outcome="found" if fitting else "not_found" if whole else "incomplete")
+        return fitting
+
     async def _members(self, anchor: Candidate, trigger: Trigger) -> list[Candidate]:
         """Find the envelopes of the key around the anchor, until they can be the batch in one way only."""
         size = trigger.batch_size or 1
+        if anchor.records == triggers.HOOK:
+            return [one for one in self._decoded_records if trigger.in_batch(one.envelope)]
         members: list[Candidate] = []
         for enough in (size * 2, None):
             query: Query[Any] = Query(
@@ -274,81 +339,15 @@ class Search:
                 partitions=(anchor.partition,),
             )
             what = f"the other envelopes of the batch of {size}"
-            result = await self._scan(anchor.topic, query, what, triggers.ENVELOPE)
+            result = await self._scanner.scan(anchor.topic, query, what, triggers.ENVELOPE)
             members = [
-                Candidate(anchor.topic, triggers.ENVELOPE, anchor.partition, _raw(one.record), one.message)
+                Candidate(anchor.topic, triggers.ENVELOPE, anchor.partition, raw_of(one.record), one.message)
                 for one in result.matches
                 if one.message is not None
             ]
             if triggers.windows(members, anchor, trigger) == 1:
                 break
         return members
-
-    # One topic -------------------------------------------------------------------------------------------------------
-
-    async def _scan(self, topic: str, query: Query[Any], what: str, records: str) -> ScanResult[Any]:
-        """Scan a topic in a thread, telling how far it has come; a broker that is away is tried again for a while."""
-        self._begin(topic, what, records)
-        for attempt in range(_RETRIES):
-            try:
-                return await self._scan_once(topic, query)
-            except BrokerError as error:
-                self.progress["topics"][-1] |= {"outcome": "failed", "problem": str(error)}
-                await self._tell()
-                if not error.retriable or attempt == _RETRIES - 1:
-                    raise
-                await asyncio.sleep(_RETRY_S)
-        raise AssertionError("the last attempt returns or raises")
-
-    async def _scan_once(self, topic: str, query: Query[Any]) -> ScanResult[Any]:
-        line = self.progress["topics"][-1]
-        line |= {"outcome": "", "problem": None}
-
-        def tell(progress: Progress) -> None:
-            line.update(
-                scanned=progress.scanned, matched=progress.matched, undecodable=progress.undecodable,
-                read=progress.read, total=progress.total,
-            )  # fmt: skip
-
-        working = asyncio.get_running_loop().run_in_executor(
-            None, lambda: scan(self.pipeline, topic, query, cancelled=self._cancelled, progress=tell)
-        )
-        try:
-            while not working.done():
-                await asyncio.wait({working}, timeout=_TELL_S)
-                await self._tell()
-        finally:
-            if not working.done():
-                self._cancelled.set()  # we are ending; the thread is to end too
-        result = working.result()
-        line.update(
-            outcome=result.outcome,
-            order=result.order,
-            seconds=round(result.seconds, 3),
-            scanned=result.scanned,
-            matched=len(result.matches),
-            undecodable=sum(one.undecodable for one in result.partitions),
-            partitions=[_partition(one) for one in result.partitions],
-        )
-        await self._tell()
-        if self._cancelled.is_set():
-            raise Ended
-        return result
-
-    def _begin(self, topic: str, what: str, records: str) -> None:
-        self.progress["topics"].append(
-            {
-                "topic": topic, "looking_for": what, "records": records, "outcome": "", "order": "", "scanned": 0,
-                "matched": 0, "undecodable": 0, "read": 0, "total": 0, "seconds": None, "problem": None,
-                "partitions": [],
-            }
-        )  # fmt: skip
-
-    async def _tell(self) -> None:
-        async with self.store.write() as session:
-            ours = await note_progress(session, self.gathering, self.progress, lease_s=self.lease_s)
-        if not ours:
-            self._cancelled.set()
 
 
 def outlook_of(target: Any) -> dict[str, Any]:
@@ -364,17 +363,3 @@ def outlook_of(target: Any) -> dict[str, Any]:
         "lag_ms": target.lag_ms,
         "behind": target.behind,
     }
-
-
-def _partition(report: PartitionReport) -> dict[str, Any]:
-    return {
-        "partition": report.partition, "low": report.low, "high": report.high, "start": report.start,
-        "end": report.end, "scanned": report.scanned, "matched": report.matched,
-        "undecodable": report.undecodable, "tombstones": report.tombstones, "absent": report.absent,
-        "removed": report.removed, "complete": report.complete,
-        "stop": report.stop.value + (f": {report.detail}" if report.detail else ""),
-    }  # fmt: skip
-
-
-def _raw(record: Any) -> Raw:
-    return Raw(record.offset, record.timestamp_ms, record.key, record.value, record.headers)

@@ -1,4 +1,4 @@
-"""The queue: Procrastinate on the same PostgreSQL. It carries ids of runs to workers, and knows nothing else."""
+"""The queue: Procrastinate on the same PostgreSQL. It carries ids to workers, and knows nothing else."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import procrastinate
 from procrastinate.jobs import Status
 from sqlalchemy.engine import URL
 
+from app.incidents.decodings import DECODE_TASK
 from app.incidents.repository import REPLAY_TASK
 from app.incidents.store import driver_url
 
@@ -22,8 +23,14 @@ POLL_S: Final = 0.25
 _LOG: Final = logging.getLogger(__name__)
 
 
-def open_queue(url: str | URL, replay: Callable[[str], Awaitable[None]], *, connections: int) -> procrastinate.App:
-    """Prepare the queue with the one task it has; use it as an async context manager."""
+def open_queue(
+    url: str | URL,
+    replay: Callable[[str], Awaitable[None]],
+    decode: Callable[[str, str], Awaitable[None]],
+    *,
+    connections: int,
+) -> procrastinate.App:
+    """Prepare the queue with its tasks; use it as an async context manager."""
     conninfo = driver_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
     connector = procrastinate.PsycopgConnector(
         conninfo=conninfo,
@@ -37,6 +44,10 @@ def open_queue(url: str | URL, replay: Callable[[str], Awaitable[None]], *, conn
     @queue.task(name=REPLAY_TASK)
     async def replay_run(run_id: str) -> None:
         await replay(run_id)
+
+    @queue.task(name=DECODE_TASK)
+    async def decode_records(gathering_id: str, build: str) -> None:
+        await decode(gathering_id, build)
 
     return queue
 

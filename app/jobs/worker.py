@@ -22,6 +22,7 @@ from app.incidents.changes import Changes
 from app.incidents.exports import time_out_exports
 from app.incidents.repository import queue_of
 from app.incidents.service import Store
+from app.jobs.decoding import DecodeTask, HookRunner
 from app.jobs.queue import HEARTBEAT_S, POLL_S, STALLED_S, drop_stalled, open_queue
 from app.jobs.replayer import Replayer
 from app.jobs.tasks import ReplayTask
@@ -41,6 +42,7 @@ class Worker:
     lease_s: float = 20.0
     limit_s: float = 300.0
     only: Collection[str] = ()
+    hooks: HookRunner | None = None
     name: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
     _stopping: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
@@ -56,7 +58,7 @@ class Worker:
             sweeper = asyncio.create_task(self._sweep(store), name="sweep")
             try:
                 while not self._stopping.is_set():
-                    await self._work(task)
+                    await self._work(task, DecodeTask(store, self.hooks))
             finally:
                 sweeper.cancel()
                 await asyncio.gather(sweeper, return_exceptions=True)
@@ -68,9 +70,9 @@ class Worker:
         _LOG.info("worker %s stops after its running replays", self.name)
         self._stopping.set()
 
-    async def _work(self, task: ReplayTask) -> None:
+    async def _work(self, task: ReplayTask, decode: DecodeTask) -> None:
         """Work until told to stop, or until the database goes away; then return, to begin anew."""
-        queue = open_queue(self.url, task, connections=self.jobs + 3)
+        queue = open_queue(self.url, task, decode, connections=self.jobs + 3)
         try:
             async with queue.open_async():
                 working = asyncio.create_task(self._take_jobs(queue), name="worker")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from base64 import b64decode
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
@@ -15,6 +17,8 @@ from app.demo.broker import EmbeddedBroker
 from app.incidents import live, service
 from app.incidents.changes import Changes
 from app.incidents.service import EvidenceFile, Incident, Store
+from app.jobs.decoding import HookRunner
+from app.jobs.worker import Worker
 from app.replay.engine import replay
 from app.replay.inprocess import InProcessRunner
 from app.replay.rerun_pb2 import AgentCode
@@ -25,6 +29,7 @@ from app.wire.framing import read_frames
 from app.wire.records import AgentEnvelope, serialize
 from tests.fixtures.postgres import Database
 from tests.incidents.tracing import attempt
+from tests.jobs.conftest import ScriptedReplayer
 from tests.jobs.live import TOPICS, World, pipeline_of
 from tests.pipeline import scripted
 
@@ -286,3 +291,81 @@ async def test_a_search_tells_the_page_how_far_it_has_come(world: World, store: 
     assert len(set(versions)) >= 2
     assert status.outlook is not None
     assert status.outlook["topic"] == "desk.events"
+
+
+HOOK = """
+import json
+from beam_agents._protos import AgentEnvelope
+
+def decode(value, key):
+    told = json.loads(value)
+    if told["kind"] != "event":
+        return None
+    return AgentEnvelope(entity_key=key, event_time_ms=told["at"], external_event=told["body"].encode())
+"""
+
+
+@dataclass(frozen=True)
+class Build:
+    paths: tuple[Path, ...]
+    name: str = "desk-v1"
+
+
+async def test_records_of_another_form_are_decoded_by_a_hook_in_the_sandbox(
+    world: World, store: Store, database: Database, tmp_path: Path
+) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "deskhook.py").write_text(HOOK)
+    topics = {"events": [{"topic": "desk.json", "records": "deskhook:decode"}]}
+    hidden = pipeline_of(world.broker.address, topics=topics, builds=["desk-v1"])
+    world.broker.create("desk.json", 1)
+    event = start(b"k", ("ask", "hi"), ("out", "done"))
+    lines = [
+        {"kind": "event", "at": NOW - 5, "body": "[]"},
+        {"kind": "heartbeat", "at": NOW},
+        {"kind": "event", "at": NOW, "body": event.external_event.decode()},
+    ]
+    hooks = HookRunner([Build((code,))])  # type: ignore[list-item]
+    worker = Worker(database.app, ScriptedReplayer(), hooks=hooks)
+    working = asyncio.create_task(worker.run())
+    with world.host():
+        async with world.collecting(pipelines=[hidden]):
+            for line in lines:
+                world.send_bytes("desk.json", b"k", json.dumps(line).encode())
+            world.send_bytes("desk.json", b"k", b"no JSON")
+            world.send(event)
+            incident = await world.open_when(b"k", 1)
+            gathering = await world.gathered(incident)
+    worker.stop()
+    await working
+    hooks.close()
+    assert gathering.gathering.state == "found", gathering
+    (topic,) = gathering.topics
+    assert (topic.matched, topic.undecodable, topic.outcome) == (1, 1, "found")
+    assert "JSONDecodeError" in (topic.problem or "")
+    _, files = await evidence(store, incident)
+    assert [file.data for file in files if file.role == "event"] == [serialize(event)]
+    assert any("a hook decoded it" in note for note in gathering.notes)
+    with psycopg.connect(database.app) as connection:
+        assert connection.execute("SELECT count(*) FROM decodings").fetchone() == (0,)
+
+
+async def test_a_hook_that_cannot_be_loaded_is_told(world: World, database: Database, tmp_path: Path) -> None:
+    topics = {"events": [{"topic": "desk.json", "records": "nowhere:decode"}]}
+    hidden = pipeline_of(world.broker.address, topics=topics, builds=["desk-v1"])
+    world.broker.create("desk.json", 1)
+    hooks = HookRunner([Build((tmp_path,))])  # type: ignore[list-item]
+    worker = Worker(database.app, ScriptedReplayer(), hooks=hooks)
+    working = asyncio.create_task(worker.run())
+    async with world.collecting(pipelines=[hidden]):
+        world.send_bytes("desk.json", b"k", b"{}")
+        for value in attempt(b"k", 0, NOW).values:
+            world.send_bytes(TOPICS.traces, b"k", value)
+        incident = await world.open_when(b"k", 1)
+        gathering = await world.gathered(incident)
+    worker.stop()
+    await working
+    hooks.close()
+    assert gathering.gathering.state == "incomplete"
+    assert "no module 'nowhere'" in (gathering.topics[0].problem or "")
