@@ -57,12 +57,18 @@ async def incident(request: Request, incident: ReadIncident) -> Response:
     async with store_of(request).read() as session:
         files = await service.evidence_of(session, incident)
         runs = await service.runs_of(session, incident)
-        gathering, around = None, ()
+        gathering, around, others = None, (), []
         if incident.pipeline is not None:
             status = await live.live_status(session, incident)
             gathering = live_view(incident, status, files)
             of_key = live.ActivationFilter(pipeline=incident.pipeline, entity_key=incident.entity_key)
             around = (await live.list_activations(session, of_key, limit=8)).items
+            assert incident.entity_key is not None, "an incident of a pipeline is of a key"
+            others = [
+                each
+                for each in await live.incidents_about(session, incident.pipeline, incident.entity_key)
+                if each.id != incident.id
+            ]
     evidence = [EvidenceLine.of(file) for file in files]
     replaying = any(not run.run_state.finished for run in runs)
     settings = settings_of(request)
@@ -75,6 +81,7 @@ async def incident(request: Request, incident: ReadIncident) -> Response:
         choices=choices(settings.builds, incident, settings.pipelines),
         gathering=gathering,
         around=around,
+        others=others,
         moving=replaying or (gathering is not None and gathering.under_way),
         cards=cards(incident, evidence),
         about=about(incident),

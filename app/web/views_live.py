@@ -87,7 +87,9 @@ def live_view(incident: Incident, status: LiveStatus, evidence: Sequence[Evidenc
     return LiveView(
         export=_export(newest, len(status.exports)),
         snapshot=_snapshot(by_role.get("snapshot", []) + by_role.get("snapshots", []), newest),
-        traces=_of_role("Traces", by_role.get("traces", []), search),
+        traces=_of_role(
+            "Traces" if incident.seq is None else f"Traces of seq {incident.seq}", by_role.get("traces", []), search
+        ),
         envelope=_of_role("Triggering envelope", by_role.get("event", []), search),
         rest=_rest(incident, by_role),
         search=search,

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from app.demo.broker import EmbeddedBroker
 from app.incidents.service import Store
@@ -19,7 +20,7 @@ from app.wire.records import AgentEnvelope
 from tests.fixtures.postgres import Database
 from tests.jobs.live import NAME, World
 from tests.pipeline import scripted
-from tests.web.conftest import BUILDS, TOKEN, Browser, client, configuration
+from tests.web.conftest import BUILDS, TOKEN, Browser, client, configuration, upload
 from tests.web.html import Page
 
 NOW = time.time_ns() // 1_000_000
@@ -66,12 +67,17 @@ class Live:
             await asyncio.sleep(0.05)
 
 
-@pytest.fixture
-async def live(database: Database, store: Store, tmp_path: Path) -> AsyncIterator[Live]:
+def console(database: Database, store: Store, tmp_path: Path) -> FastAPI:
+    """The application, told of the world's pipeline."""
     file = tmp_path / "hindcast.toml"
     file.write_text(configuration(BUILDS[:2]) + PIPELINE + "\n[collector]\nexport_timeout_s = 15\n")
     environment = {"HINDCAST_TOKEN": TOKEN, "HINDCAST_DATABASE_URL": database.app, "HINDCAST_HOME": str(tmp_path)}
-    app = create_app(load(file, environment), store)
+    return create_app(load(file, environment), store)
+
+
+@pytest.fixture
+async def live(database: Database, store: Store, tmp_path: Path) -> AsyncIterator[Live]:
+    app = console(database, store, tmp_path)
     with EmbeddedBroker() as broker:
         world = World.make(broker, database, store, tmp_path)
         world.send(
@@ -100,14 +106,18 @@ async def test_activations_for_scripts(live: Live) -> None:
         {"hex": b"customer-42".hex(), "text": "customer-42"}, 0, "start", "completed", NOW,
     )  # fmt: skip
     assert [intent["tool"] for intent in refund["intents"]] == ["refund"]
-    for query in (
+    filters: tuple[dict[str, str | int], ...] = (
         {"status": "completed", "tool": "refund"}, {"key": "customer-42"}, {"key_hex": b"customer-42".hex(), "seq": 0},
         {"key_base64": "Y3VzdG9tZXItNDI="}, {"intent": refund["intents"][0]["intent_id"]},
         {"since_ms": NOW, "until_ms": NOW + 1},
-    ):  # fmt: skip
+    )  # fmt: skip
+    for query in filters:
         assert (await api.get("/api/v1/activations", params=query)).json()["items"] == [refund]
-    for query, status in (({"key_hex": "zz"}, 400), ({"after": "?"}, 400), ({"limit": 0}, 422), ({"seq": "x"}, 422)):
-        answer = await api.get("/api/v1/activations", params=query)
+    bad: tuple[tuple[dict[str, str | int], int], ...] = (
+        ({"key_hex": "zz"}, 400), ({"after": "?"}, 400), ({"limit": 0}, 422), ({"seq": "x"}, 422),
+    )  # fmt: skip
+    for wrong, status in bad:
+        answer = await api.get("/api/v1/activations", params=wrong)
         assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
 
 
@@ -253,9 +263,29 @@ async def test_a_search_is_cancelled_and_asked_for_again(live: Live) -> None:
     assert again["id"] != ended["id"]
 
 
-async def test_files_have_no_pipeline_to_ask(live: Live) -> None:
-    from tests.web.conftest import upload
+async def test_where_nobody_collects_the_pages_say_so_and_lose_nothing(
+    database: Database, store: Store, tmp_path: Path
+) -> None:
+    app = console(database, store, tmp_path)
+    async with app.router.lifespan_context(app), client(app) as http:
+        person = Browser(http)
+        await person.enter()
+        assert f"{NAME} is not followed. No collector was ever seen" in Page(await person.get("/activations")).text
+        told: dict[str, object] = {"pipeline": NAME, "key": "customer-42", "form": "text", "seq": "3"}
+        where = [(await person.post("/activations/incidents", told)).headers["location"] for _ in range(2)]
+        assert (await person.post(f"{where[1]}/exports", {"reason": "odd"})).status_code == 303
+        page = Page(await person.get(where[1]))
+        assert f"Nobody follows {NAME}." in page.text
+        assert "Traces of seq 3" in page.text
+        assert "waits to be published" in page.text
+        assert "waits for the collector" in page.text
+        assert where[0] in page.links  # nobody opens a second one unknowingly
+        cancel = next(link for link in page.links if link.endswith("/cancel"))
+        assert (await person.post(cancel)).status_code == 303
+        assert "cancelled before all was read" in Page(await person.get(where[1])).text
 
+
+async def test_files_have_no_pipeline_to_ask(live: Live) -> None:
     made = await live.api.post("/api/v1/incidents/import", files=upload(BUILDS[0]))
     ident = made.json()["id"]
     assert (made.json()["ready"], made.json()["pipeline"], made.json()["live"]) == (True, None, None)
