@@ -28,7 +28,7 @@ setup: .venv/.ready $(ASSETS) ## Make .venv and fetch the browser assets; instan
 	@:
 
 .PHONY: demo
-demo: setup ## Start a console with an imported, replayed incident (ARGS="--port 8700")
+demo: setup ## Start a console, a pipeline at work, and a replayed incident (ARGS="--port 8700")
 	@exec $(BIN)/hindcast demo $(ARGS)
 
 .PHONY: test

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from app.incidents.live import PartitionProgress, TopicProgress
 from app.web.problems import FileTrouble
 from app.web.values import show, show_pair
 from app.web.views import STATUSES, Pair, pairs
+from app.web.views_live import BAD, DONE, OPEN, WAITING, Step
 from app.web.views_timeline import timeline
 
 _CLOCK = 1_795_918_447_512
@@ -90,6 +92,26 @@ _NORMALISED = {
 }
 
 
+_PARTITION = PartitionProgress(
+    partition=0, low=80_000, high=81_240, start=80_400, end=81_240, scanned=839, matched=1, undecodable=0, tombstones=0,
+    absent=1, removed=0, complete=False, stop="enough was found",
+)  # fmt: skip
+_TOPIC = TopicProgress(
+    topic="refunds.events", looking_for="the event of event time 1795918447512", records="envelope", outcome="",
+    order="the key's own partition first", scanned=41_208, matched=0, undecodable=2, read=41_208, total=81_240,
+    seconds=None, problem=None, partitions=(),
+)  # fmt: skip
+_ENDED = replace(_TOPIC, outcome="found", scanned=839, matched=1, seconds=0.084, partitions=(_PARTITION,))
+_FAILED = replace(_TOPIC, outcome="incomplete", seconds=12.0, problem="the broker stopped answering")
+
+_STEPS = (
+    Step("Export request", DONE, 'published to refunds.events[3]@81240, reason "refund audit"', "operator, 02:31:18Z"),
+    Step("Snapshot", WAITING, "The pipeline answers when it comes to the request."),
+    Step("Traces of seq 7", OPEN, "Not searched for yet."),
+    Step("Triggering envelope", BAD, "not found: every record in range was read", lines=("What a note says.",)),
+)
+
+
 def samples() -> dict[str, Any]:
     """The context of `patterns.html`."""
     bodies = {row.ordinal: row for row in _ROWS if row.recorded or row.replayed}
@@ -114,6 +136,8 @@ def samples() -> dict[str, Any]:
             Pair("memory after", "not compared: no snapshot with counter 8", "–", wide=True),
             *pairs({"provider_calls": 0, "sha256": "ab" * 32, "network": {"refused": True}}),
         ],
+        "steps": _STEPS,
+        "topics": (_TOPIC, _ENDED, _FAILED),
         "trouble": FileTrouble(
             "traces.pb", "traces", "frame 3 ends 12 bytes early", "a varint-framed stream", "Dump the stream again."
         ),

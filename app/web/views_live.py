@@ -151,7 +151,8 @@ def _snapshot(files: Sequence[Evidence], newest: ExportView | None) -> Step:
 def _of_role(name: str, files: Sequence[Evidence], search: Search | None) -> Step:
     if files:
         source = files[0].source
-        rebuilt = ("It was rebuilt from a bare record: " + str(source["rebuilt"]),) if source.get("rebuilt") else ()
+        bare = source.get("rebuilt_from")
+        rebuilt = (f"rebuilt: its topic holds records that are no envelopes ({bare})",) if bare else ()
         warnings = tuple(warning for file in files for warning in file.warnings)
         side = plural(sum(file.records for file in files), "record")
         return Step(name, DONE, "; ".join(file.summary for file in files), side, (*rebuilt, *warnings))
