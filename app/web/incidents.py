@@ -57,7 +57,8 @@ async def incident(request: Request, incident: ReadIncident) -> Response:
     async with store_of(request).read() as session:
         files = await service.evidence_of(session, incident)
         runs = await service.runs_of(session, incident)
-        gathering, around, others = None, (), []
+        gathering, others = None, []
+        around: tuple[live.Activation, ...] = ()
         if incident.pipeline is not None:
             status = await live.live_status(session, incident)
             gathering = live_view(incident, status, files)

@@ -35,4 +35,6 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Refuse: going back would throw away what runs were asked with."""
-    raise RuntimeError("revision 0004 cannot be undone: it would destroy all evidence of what runs were asked; restore a back-up")
+    raise RuntimeError(
+        "revision 0004 cannot be undone: it would destroy all evidence of what runs were asked; restore a back-up"
+    )

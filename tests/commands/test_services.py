@@ -16,9 +16,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from app.demo.desk import example
 from app.demo.postgres import APPLICATION, Urls
 from app.demo.story import endings, tell
-from app.demo.desk import example
 from app.incidents import schema
 from app.incidents.service import Store
 from tests.fixtures.postgres import Database
