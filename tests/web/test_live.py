@@ -13,6 +13,9 @@ import pytest
 from fastapi import FastAPI
 
 from app.demo.broker import EmbeddedBroker
+from app.incidents import live as domain
+from app.incidents import service
+from app.incidents.gathering import empty_progress
 from app.incidents.service import Store
 from app.settings import load
 from app.web.app import create_app
@@ -280,6 +283,18 @@ async def test_where_nobody_collects_the_pages_say_so_and_lose_nothing(
         assert "waits to be published" in page.text
         assert "waits for the collector" in page.text
         assert where[0] in page.links  # nobody opens a second one unknowingly
+        ident = where[1].rpartition("/")[2]
+        async with store.write() as session:
+            incident = await service.get_incident(session, ident)
+            search = (await domain.gatherings_of(session, incident))[0].gathering
+            search.progress = {**empty_progress(), "outlook": {"problem": "the broker does not answer"}}
+        assert "the broker does not answer" in Page(await person.get(f"{where[1]}/export")).text
+        async with store.write() as session:
+            incident = await service.get_incident(session, ident)
+            search = (await domain.gatherings_of(session, incident))[0].gathering
+            search.progress = {**empty_progress(), "outlook": {"lag_ms": 1, "behind": 3}}
+        for path in (where[1], f"{where[1]}/export"):
+            assert "The pipeline lags. The pipeline has still to read 3 records" in Page(await person.get(path)).text
         cancel = next(link for link in page.links if link.endswith("/cancel"))
         assert (await person.post(cancel)).status_code == 303
         assert "cancelled before all was read" in Page(await person.get(where[1])).text
