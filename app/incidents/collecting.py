@@ -8,7 +8,7 @@ believes it to be.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
@@ -102,19 +102,17 @@ class _Run:
     removed: int = 0
     known: bool = True
     noted: Noted = field(default_factory=Noted)
-    pieces: list[tuple[int, int, int, int, bytes]] = field(default_factory=list)
 
-    def look(self) -> None:
-        """Do what needs no database: decode, and compress what is kept raw."""
-        self.noted = note(self.stream, self.stream_id, self.partition, self.records)
+    def pieces(self) -> Iterator[tuple[int, int, int, int, bytes]]:
+        """Compress what is kept raw. That lets other threads run, so it is left to the one that waits most."""
         for piece in _pieces(self.records):
             data, size = pack(piece)
-            self.pieces.append((piece[0].offset, piece[-1].offset + 1, len(piece), size, data))
+            yield piece[0].offset, piece[-1].offset + 1, len(piece), size, data
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Records that are ready to be written: decoded, grouped, compressed."""
+    """Records that are ready to be written: decoded and grouped."""
 
     runs: list[_Run]
     attempts: Sorted
@@ -173,7 +171,7 @@ class Intake:
         """Do everything that needs no database, in the order in which it will be written."""
         runs = self._runs(batches, gaps)
         for run in runs:
-            run.look()
+            run.noted = note(run.stream, run.stream_id, run.partition, run.records)
             mark = mark_of(run.records[-1]) if run.records else None
             self._planned[run.topic, run.partition] = Stored(run.stream_id, run.next_offset, mark)
         traced = [traced for run in runs if run.stream == TRACES for traced in run.noted.traced]
@@ -181,9 +179,10 @@ class Intake:
 
     def write(self, prepared: Prepared) -> Outcome:
         """Write in one transaction what was prepared; what was prepared after it is void when this raises."""
+        pieces = [(run.stream_id, run.partition, *piece) for run in prepared.runs for piece in run.pieces()]
         try:
             with self._engine.begin() as connection:
-                outcome = self._write(connection, prepared)
+                outcome = self._write(connection, prepared, pieces)
         except BaseException:
             self._attempts.forget()
             self._ids.forget()
@@ -249,12 +248,11 @@ class Intake:
 
     # One transaction -------------------------------------------------------------------------------------------------
 
-    def _write(self, connection: Connection, prepared: Prepared) -> Outcome:
+    def _write(self, connection: Connection, prepared: Prepared, pieces: Sequence[tuple[Any, ...]]) -> Outcome:
         runs = prepared.runs
         self._move(connection, runs)
         self._ids.begin(connection)
-        rows = [(self._ids.take(), run.stream_id, run.partition, *piece) for run in runs for piece in run.pieces]
-        copy(connection, "segments", sql.SEGMENT_COLUMNS, rows)
+        copy(connection, "segments", sql.SEGMENT_COLUMNS, [(self._ids.take(), *piece) for piece in pieces])
         self._keep_notes(connection, [run.noted for run in runs])
         stored = self._attempts.store(connection, prepared.attempts)
         frozen = self._gate.apply(connection, stored)

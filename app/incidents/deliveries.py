@@ -153,13 +153,13 @@ def _trace(noted: Noted, place: Place, record: Delivered, value: bytes) -> None:
         event.ParseFromString(value)
     except (DecodeError, ValueError) as error:
         raise Unusable(f"not a TraceEvent: {len(value)} bytes do not parse as one") from error
-    traced = Traced.of(event, value, place, record.key)
+    key, trace_id, record_key = event.entity_key, event.trace_id, record.key or b""
     # Whole identities cannot come out of another message by chance; everything else is looked at closely.
-    if len(traced.trace_id) != _TRACE_ID or len(event.span_id) != _SPAN_ID:
+    if len(trace_id) != _TRACE_ID or len(event.span_id) != _SPAN_ID:
         check(event, b"")
-    if len(traced.owner[0]) > MAX_KEY or len(traced.record_key) > MAX_KEY:
-        _check_key(max(traced.owner[0], traced.record_key, key=len))
-    noted.traced.append(traced)
+    if len(key) > MAX_KEY or len(record_key) > MAX_KEY:
+        _check_key(max(key, record_key, key=len))
+    noted.traced.append(Traced(event, value, place, record_key, (key, event.seq), trace_id))
 
 
 def _intent(noted: Noted, place: Place, record: Delivered, value: bytes) -> None:

@@ -203,7 +203,7 @@ def facts_of(owner: Owner, events: Sequence[Traced]) -> list[Facts]:
 def _whole(owner: Owner, events: Sequence[Traced]) -> Facts | None:
     """Recognise one activation that is all there and nothing else; None where there is any doubt."""
     start = end = None
-    children: list[TraceEvent] = []
+    children: list[tuple[int, TraceEvent]] = []
     for traced in events:
         event = traced.event
         kind = event.event_type
@@ -214,7 +214,7 @@ def _whole(owner: Owner, events: Sequence[Traced]) -> Facts | None:
         elif kind in _FRAMES or kind == EventType.ERROR:
             return None
         else:
-            children.append(event)
+            children.append((kind, event))
     if start is None or end is None:
         return None
     span, clock = start.span_id, start.start_ms
@@ -224,8 +224,9 @@ def _whole(owner: Owner, events: Sequence[Traced]) -> Facts | None:
         return None  # an agent staged it: the pipeline's own frames say which kind they are
     if (end.span_id, end.start_ms, closed.get(ATTRIBUTE_KIND, "")) != (span, clock, kind_told):
         return None
-    if any(child.parent_span_id != span or child.start_ms != clock for child in children):
-        return None
+    for _, child in children:
+        if child.parent_span_id != span or child.start_ms != clock:
+            return None
     step = _entry_step(owner, span, end.step_index)
     if step is None:
         return None
@@ -239,12 +240,14 @@ def _whole(owner: Owner, events: Sequence[Traced]) -> Facts | None:
         batch_size=int(size) if size.isdecimal() else None,
         batch_trigger=opened.get(ATTRIBUTE_BATCH_TRIGGER, ""),
         tools=tools,
-        intents=tuple(mark for mark, _ in intents),
+        intents=tuple([mark for mark, _ in intents]),
     )
-    hashes = tuple(number for _, number in intents)
-    again = [place for traced in events if traced.again for place in traced.again]
-    ranges = ranges_of([*(traced.place for traced in events), *again])
-    return Facts(owner[0], owner[1], clock, shape, len(events), ranges, hashes)
+    places = [traced.place for traced in events]
+    for traced in events:
+        if traced.again:
+            places += traced.again
+    hashes = tuple([number for _, number in intents])
+    return Facts(owner[0], owner[1], clock, shape, len(events), ranges_of(places), hashes)
 
 
 def _entry_step(owner: Owner, span: bytes, last: int) -> int | None:
@@ -257,8 +260,8 @@ def _entry_step(owner: Owner, span: bytes, last: int) -> int | None:
 
 def _facts(attempt: Attempt, places: dict[bytes, list[Place]]) -> Facts:
     records = [*attempt.records, *attempt.shared]
-    children = [record.event for record in attempt.records if record.event.event_type not in _FRAMES]
-    tools, intents = _tools_and_intents((attempt.entity_key, attempt.seq), children)
+    events = [(record.event.event_type, record.event) for record in attempt.records]
+    tools, intents = _tools_and_intents((attempt.entity_key, attempt.seq), events)
     lone = attempt.records[0].event
     settled = attempt.category not in (Category.INCOMPLETE, Category.ESCALATION)
     shape = Shape(
@@ -281,19 +284,19 @@ def _facts(attempt: Attempt, places: dict[bytes, list[Place]]) -> Facts:
 
 
 def _tools_and_intents(
-    owner: Owner, events: Iterable[TraceEvent]
+    owner: Owner, events: Iterable[tuple[int, TraceEvent]]
 ) -> tuple[tuple[str, ...], list[tuple[IntentMark, int]]]:
+    """Read the tools and intents out of events, given with their types."""
     tools: set[str] = set()
     intents: set[tuple[IntentMark, int]] = set()
-    for event in events:
-        kind = event.event_type
+    for kind, event in events:
         if kind == EventType.TOOL_CALL:
             tools.add(event.attributes.get(ATTRIBUTE_TOOL, ""))
         elif kind == EventType.INTENT_EMITTED:
-            told = event.attributes
+            told, step = event.attributes, event.step_index
             intent, tool = told.get(ATTRIBUTE_INTENT_ID, ""), told.get(ATTRIBUTE_TOOL, "")
-            derived = identity.intent_id(*owner, event.step_index) == intent
-            mark = IntentMark(event.step_index, tool, told.get(ATTRIBUTE_INTENT_KIND, ""), "" if derived else intent)
+            derived = identity.intent_id(*owner, step) == intent
+            mark = IntentMark(step, tool, told.get(ATTRIBUTE_INTENT_KIND, ""), "" if derived else intent)
             tools.add(tool)
             intents.add((mark, intent_hash(intent)))
     return tuple(sorted(tools)), sorted(intents)
