@@ -23,6 +23,9 @@ from app.replay.verdict import key_text
 
 MAX_PAGE: Final = 200
 
+_LEAST: Final = -(1 << 63)
+_MOST: Final = (1 << 63) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class EmittedIntent:
@@ -237,7 +240,8 @@ async def attempts_of_key(
     session: ReadSession, pipeline: str, entity_key: bytes, *, seqs: tuple[int, int] | None, near_ms: int, limit: int
 ) -> list[Activation]:
     """List the attempts of a key, of some seqs (both ends included), those nearest to a time first."""
-    low, high = seqs if seqs is not None else (-(1 << 63), (1 << 63) - 1)
+    low, high = seqs if seqs is not None else (_LEAST, _MOST)
+    low, high = max(low, _LEAST), min(high, _MOST)
     values = {"pipeline": pipeline, "key": entity_key, "low": low, "high": high, "near": near_ms, "limit": limit}
     rows = (await session.execute(_OF_KEY, values)).all()
     return [activation_of(row, row.pipeline, shape_of(row)) for row in rows if row.category != STRAY]
@@ -301,7 +305,8 @@ _OF_KEY: Final = text(
     f"SELECT {_COLUMNS}, s.pipeline, s.kind, s.category, s.status, s.reason, s.error_type, s.entry_step,"  # noqa: S608
     " s.batch_size, s.batch_trigger, s.plain, s.tools, s.intents FROM attempts a JOIN shapes s ON s.id = a.shape_id"
     " WHERE a.entity_key = :key AND a.seq BETWEEN :low AND :high AND s.pipeline = :pipeline"
-    " ORDER BY abs(a.clock_ms - :near), a.id LIMIT :limit"
+    # Event times are whatever producers wrote, and may lie further apart than a bigint reaches.
+    " ORDER BY abs(CAST(a.clock_ms AS numeric) - :near), a.id LIMIT :limit"
 )
 _CHOICES: Final = text(
     "SELECT array_agg(DISTINCT pipeline), array_agg(DISTINCT status), array_agg(DISTINCT reason),"

@@ -41,6 +41,7 @@ from app.incidents.gathering import (
     get_gathering,
     request_gathering,
 )
+from app.incidents.intake_status import BadRecord, StreamStatus, raw_record, stream_statuses, undecodable_records
 from app.incidents.live_models import Export, ExportAnswer, ExportState, Freeze, Gathering, GatheringState
 from app.incidents.models import Incident
 from app.incidents.opening import attempt_of, choose_attempt, incidents_about, open_incident, refresh_incident
@@ -48,13 +49,14 @@ from app.incidents.readiness import Held, Missing, TableRow, Window, is_ready, m
 from app.incidents.store import ReadSession
 
 __all__ = [
-    "Activation", "ActivationFilter", "ActivationPage", "Choices", "CollectorStatus", "EmittedIntent", "Export",
-    "ExportAnswer", "ExportState", "ExportView", "Freeze", "Gathering", "GatheringState", "GatheringView",
-    "LiveStatus", "Missing", "PartitionProgress", "TableRow", "TopicProgress", "Window", "cancel_gathering",
-    "choices", "choose_attempt", "collector_statuses", "exports_of", "find_by_intent", "freezes", "gatherings_of",
-    "get_activation", "get_export", "get_gathering", "incidents_about", "lag_warning", "list_activations",
-    "live_status", "open_incident", "parse_key", "refresh_incident", "request_export", "request_gathering",
-    "retry_export", "time_out_exports",
+    "Activation", "ActivationFilter", "ActivationPage", "BadRecord", "Choices", "CollectorStatus", "EmittedIntent",
+    "Export", "ExportAnswer", "ExportState", "ExportView", "Freeze", "Gathering", "GatheringState", "GatheringView",
+    "LiveStatus", "Missing", "PartitionProgress", "StreamStatus", "TableRow", "TopicProgress", "Window",
+    "cancel_gathering", "choices", "choose_attempt", "collector_statuses", "exports_of", "find_by_intent",
+    "freezes", "gatherings_of", "get_activation", "get_export", "get_gathering", "incidents_about", "lag_warning",
+    "list_activations", "live_status", "open_incident", "parse_key", "raw_record", "refresh_incident",
+    "request_export", "request_gathering", "retry_export", "stream_statuses", "time_out_exports",
+    "undecodable_records",
 ]  # fmt: skip
 
 # A collector leaves a sign of life every few seconds.

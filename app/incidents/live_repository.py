@@ -88,7 +88,8 @@ async def snapshots_of(session: ReadSession, stream_ids: Collection[int], entity
 
 _KEYED: Final = text(
     'SELECT stream_id, partition, "offset" FROM keyed_records WHERE entity_key = :key'
-    " AND stream_id = ANY(CAST(:streams AS smallint[])) ORDER BY abs(coalesce(at_ms, 0) - :near) LIMIT :limit"
+    " AND stream_id = ANY(CAST(:streams AS smallint[]))"
+    " ORDER BY abs(CAST(coalesce(at_ms, 0) AS numeric) - :near) LIMIT :limit"
 )
 _SNAPSHOTS: Final = text(
     "SELECT * FROM snapshots WHERE entity_key = :key AND stream_id = ANY(CAST(:streams AS smallint[]))"

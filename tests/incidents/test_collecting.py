@@ -9,9 +9,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from app.incidents import live
 from app.incidents.collecting import Fenced, Intake
+from app.incidents.errors import NotFound
 from app.incidents.projection import IntentMark, intent_hash, intent_id_of
 from app.incidents.segments import Raw
+from app.incidents.service import Store
 from app.replay.attempts import ATTRIBUTE_INTENT_ID, Attempt, attempts_of
 from app.replay.evidence import TraceRecord
 from app.wire.framing import read_frames
@@ -255,6 +258,25 @@ def test_records_of_another_kind_are_told_by_each_stream(intake: Intake, databas
     assert told["snapshots1"] == "not a StateSnapshot: it has no state_schema_version"
     assert told["outputs0"] == "its key has 2000 bytes; one of at most 1024 can be looked up"
     assert len(raw(database, "snapshots")) == 4
+
+
+async def test_what_could_not_be_read_is_counted_listed_and_kept(
+    intake: Intake, database: Database, store: Store
+) -> None:
+    topics = Topics()
+    poison = [b"\xff%d" % number for number in range(5)]
+    intake.store([topics.batch("traces", [(b"k", value) for value in poison]), topics.batch("outputs", [(b"k", None)])])
+    async with store.read() as session:
+        outputs, events = await live.stream_statuses(session)
+        assert (events.stream, events.records, events.undecodable, events.partitions) == ("traces", 5, 5, 1)
+        assert (outputs.stream, outputs.tombstones, outputs.anew) == ("outputs", 1, 0)
+        first = await live.undecodable_records(session, limit=3)
+        rest = await live.undecodable_records(session, before=first[-1].id, pipeline="p")
+        assert [one.offset for one in (*first, *rest)] == [4, 3, 2, 1, 0]
+        assert (await live.raw_record(session, first[0].id)).value == poison[4]
+        assert await live.undecodable_records(session, pipeline="other") == []
+        with pytest.raises(NotFound):
+            await live.raw_record(session, 1)
 
 
 def test_a_snapshot_of_fifty_megabytes_is_stored_whole(intake: Intake, database: Database) -> None:

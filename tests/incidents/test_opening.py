@@ -168,3 +168,15 @@ async def test_a_bundle_of_it_opens_elsewhere(intake: Intake, topics: Topics, st
     async with store.read() as session:
         status = await live.live_status(session, again)
     assert (status.exports, status.gatherings, status.collector) == ((), (), None)
+
+
+async def test_event_times_at_both_ends_of_the_world(intake: Intake, topics: Topics, store: Store) -> None:
+    most, least = (1 << 63) - 1, -(1 << 63)
+    send(intake, topics, attempt(b"k", 0, most), attempt(b"k", 1, least), attempt(b"k", most, 0))
+    for seq, clock in ((0, most), (1, least), (most, 0)):
+        incident = await open_on(store, pipeline="p", entity_key=b"k", seq=seq)
+        assert incident.clock_ms == clock
+        async with store.read() as session:
+            status = await live.live_status(session, incident)
+        assert status.about is not None
+        assert status.as_json()["cache_window"]["closes_at_ms"] == clock + 21_600_000
