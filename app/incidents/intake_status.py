@@ -79,9 +79,9 @@ async def raw_record(session: ReadSession, record_id: int) -> Raw:
 
 _STATUSES: Final = text(
     "SELECT s.pipeline, s.stream, s.topic, CAST(count(DISTINCT p.partition) AS integer),"
-    " CAST(sum(p.records) AS bigint), CAST(sum(p.undecodable) AS bigint), CAST(sum(p.tombstones) AS bigint), CAST(sum(p.absent) AS bigint),"
-    " CAST(sum(p.removed) AS bigint), max(p.latest_ms), max(s.incarnation) - 1 FROM streams s"
-    " JOIN positions p ON p.stream_id = s.id GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+    " CAST(sum(p.records) AS bigint), CAST(sum(p.undecodable) AS bigint), CAST(sum(p.tombstones) AS bigint),"
+    " CAST(sum(p.absent) AS bigint), CAST(sum(p.removed) AS bigint), max(p.latest_ms), max(s.incarnation) - 1"
+    " FROM streams s JOIN positions p ON p.stream_id = s.id GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
 )
 _BAD: Final = text(
     'SELECT u.id, s.pipeline, s.topic, u.partition, u."offset", u.size, u.error FROM undecodable u'

@@ -293,6 +293,35 @@ async def test_a_rule_freezes_while_people_sleep(world: World, store: Store) -> 
     assert all(one.incident_id for one in frozen)
 
 
+async def test_a_search_that_its_collector_could_not_end_is_begun_anew(world: World, store: Store) -> None:
+    with world.host():
+        async with world.collecting():
+            world.send(start(b"k", ("ask", "hi"), ("out", "done")))
+            incident = await world.open_when(b"k", 1)
+            await world.gathered(incident)
+            world.broker.slow_down(700)
+            async with store.write() as session:
+                stopped = await live.request_gathering(session, incident, who="ada")
+
+            async def begun() -> bool:
+                async with store.read() as session:
+                    return (await live.get_gathering(session, stopped.id)).gathering.state == "running"
+
+            await world.until(begun)
+        world.broker.slow_down(0)
+        async with store.read() as session:
+            assert (await live.get_gathering(session, stopped.id)).gathering.state == "queued"
+        with psycopg.connect(world.database.app) as connection:  # as a collector leaves it that was killed
+            connection.execute(
+                "UPDATE gatherings SET state = 'running', attempt = 7, lease_until = now() - interval '1 s'"
+                " WHERE id = %s",
+                (stopped.id,),
+            )
+        async with world.collecting():
+            ended = await world.gathered(incident)
+    assert (ended.gathering.id, ended.gathering.state, ended.gathering.attempt) == (stopped.id, "found", 8)
+
+
 async def test_a_partitioner_that_is_missing_is_told_at_once(world: World, store: Store) -> None:
     world.broker.create("wide", 3)
     pipeline = pipeline_of(world.broker.address, partitioner=None, topics={"events": "wide"})
