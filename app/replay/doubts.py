@@ -66,6 +66,7 @@ class Settled:
 
     proven: bool
     moved: str | None
+    pinned: bool = False  # every other value that was tried changed something that was compared
 
 
 class Settler:
@@ -103,6 +104,7 @@ class Settler:
 
     def _settle(self, doubt: Doubt) -> Settled:
         proven = told = False
+        pinned = True
         constrained: str | None = None
         for request in doubt.requests(self._request):
             finished = self._runner.run(request)
@@ -116,9 +118,11 @@ class Settler:
             if varied.outcome != self._base.outcome:
                 continue  # it failed on a value of the wrong kind, which tells nothing
             told = True
+            same = _compared(varied, self._names) == self._compared
+            pinned = pinned and not same
             moved = self._strict.moved(unseen(varied, self._names))
             slipped = self._looked_up.moved(unseen(varied, self._loose))
-            if (moved or slipped) and _compared(varied, self._names) == self._compared:
+            if (moved or slipped) and same:
                 return Settled(proven, [*moved, *slipped][0])
             # Where something that was compared moves as well, a looked-up product is pinned down by it.
             constrained = moved[0] if moved else constrained
@@ -126,7 +130,7 @@ class Settler:
             return Settled(proven=True, moved=None)
         if constrained is None:
             constrained = next(iter(self._names if told else [*self._names, *self._loose]), None)
-        return Settled(proven=False, moved=constrained)
+        return Settled(proven=False, moved=constrained, pinned=told and pinned)
 
 
 def _compared(result: RerunResult, names: Sequence[str]) -> tuple[frozenset[bytes], frozenset[tuple[str, str]]]:

@@ -135,7 +135,8 @@ class Judge:
         verdict = replace(verdict, served=self._with_proofs(base.served, result, settler))
         outcome, headline, reason = self._decide(result, doubtful, judged, rows, settler, comparison.unclaimed)
         if outcome is Outcome.REPRODUCED and doubtful:
-            proven = frozenset(d.name for d in of_reads(doubtful)[:LIMIT] if settler.settle(d).proven)
+            settled = [(doubt.name, settler.settle(doubt)) for doubt in of_reads(doubtful)[:LIMIT]]
+            proven = frozenset(name for name, one in settled if one.proven or one.pinned)
             reads = tuple({**read, "proven": read["read"] in proven} for read in base.reads)
             verdict = replace(verdict, reads=reads)
         return Report(replace(verdict, outcome=outcome, headline=headline, reason=reason), rows)

@@ -198,7 +198,7 @@ async def test_a_run_that_the_queue_forgot_is_queued_again(store: Store, inciden
 
 
 async def test_a_reproduced_run_vouches_for_what_it_read(store: Store, incident: Incident) -> None:
-    doubtful = {"read": "get 'score'", "why": "overwritten later", "vindicated": False}
+    doubtful = {"read": "get 'score'", "why": "overwritten later", "vindicated": False, "proven": True}
 
     async def run_with(outcome: Outcome, *reads: dict[str, object]) -> Run:
         run = await request(store, incident)

@@ -180,7 +180,7 @@ async def test_a_second_build_is_judged_by_what_the_first_has_vouched_for(
     store: Store, working: Any, until: Any
 ) -> None:
     """Asked for at once; the second is done first, and waits."""
-    doubt = {"read": "get('tier')", "why": "written later", "vindicated": False}
+    doubt = {"read": "get('tier')", "why": "written later", "vindicated": False, "proven": True}
     vouched = threading.Event()
 
     class Two:
