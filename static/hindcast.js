@@ -88,8 +88,8 @@
   function difference(direction) {
     if (step(direction, (stop) => stop.classList.contains("differs"))) return;
     const around = $("#timeline [data-base]")?.dataset;
-    const ordinal = direction > 0 ? around?.nextDifference : around?.previousDifference;
-    if (ordinal) location.assign(`${around.base}?at=${ordinal}#e${ordinal}`);
+    const address = direction > 0 ? around?.nextDifference : around?.previousDifference;
+    if (address) location.assign(address);
     else say(direction > 0 ? "No later difference" : "No earlier difference");
   }
   async function open(link) {
@@ -107,7 +107,7 @@
     row.append(cell);
     stop.append(row);
     link.textContent = "close";
-    await htmx.ajax("GET", link.href, { target: cell, select: "#fields", swap: "innerHTML" });
+    await htmx.ajax("GET", link.href, { target: cell, select: "#opened", swap: "innerHTML" });
   }
   function openCurrent() {
     const link = current() && $("a.open, a.unfold", current());
@@ -146,7 +146,8 @@
     if (button) copy(button.dataset.copy, button.getAttribute("aria-label").replace(/^Copy /, ""));
     if (event.target.closest("[data-theme-switch]")) switchTheme();
     if (event.target.closest("[data-help]")) $("#keys")?.showModal();
-    const link = event.target.closest("a[data-open]");
+    const row = event.target.closest("a[data-open-row]");
+    const link = row ? $("a[data-open]", row.closest("tbody")) : event.target.closest("a[data-open]");
     if (link && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
       event.preventDefault();
       open(link);
@@ -159,14 +160,27 @@
       stop.scrollIntoView({ block: "center" });
     }
   });
-  // A page that loads itself anew keeps the build that the person has chosen.
-  let build = null;
-  document.addEventListener("change", (event) => { if (event.target.matches("select#build")) build = event.target.value; });
+  // A page that loads itself anew keeps what the person has filled in and not yet sent.
+  const filled = new Map();
+  const keeping = () => $$("[data-keep] :is(input, select, textarea)[id]");
+  document.addEventListener("htmx:beforeSwap", () => {
+    filled.clear();
+    for (const field of keeping()) filled.set(field.id, field.type === "checkbox" ? field.checked : field.value);
+  });
   document.addEventListener("htmx:afterSettle", () => {
-    const select = $("select#build");
-    if (select && build && $$("option", select).some((option) => option.value === build)) select.value = build;
+    for (const field of keeping()) {
+      const value = filled.get(field.id);
+      if (value === undefined) continue;
+      if (field.type === "checkbox") field.checked = value;
+      else if (field.tagName !== "SELECT" || [...field.options].some((option) => option.value === value)) field.value = value;
+    }
   });
   addEventListener("hashchange", arrive);
+  // An empty field filters nothing, so it has no place in the address.
+  document.addEventListener("htmx:configRequest", (event) => {
+    if (!event.target.closest?.(".filters")) return;
+    for (const [name, value] of [...event.detail.formData.entries()]) if (value === "") event.detail.formData.delete(name);
+  });
   document.addEventListener("htmx:responseError", (event) => say(`The console answered ${event.detail.xhr.status}`));
   document.addEventListener("htmx:sendError", () => say("The console does not answer; the page shows what it last knew"));
 

@@ -38,6 +38,9 @@ class InputRefused(IncidentError):
         super().__init__(f"{problem}; expected {expected}. {remedy}")
 
 
+Decided = Mapping[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class RunInputs:
     """Checked inputs. `tool_answers` are objects of tool, arguments and value; `decision` is None for a plain replay.
@@ -119,6 +122,12 @@ def _answers(problem: str, remedy: str) -> InputRefused:
 def engine_answers(answers: Sequence[Mapping[str, Any]]) -> list[ToolAnswer]:
     """Checked tool answers as the replay takes them."""
     return read_tool_answers(answers_text(answers).encode())
+
+
+def call_of(answer: Mapping[str, Any]) -> tuple[str, str]:
+    """The call that a checked answer is for, as a run names it: the tool, and its arguments as canonical JSON."""
+    (read,) = engine_answers([answer])
+    return read.tool, read.args_json
 
 
 def answers_text(answers: Sequence[Mapping[str, Any]]) -> str:

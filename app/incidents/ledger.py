@@ -45,9 +45,11 @@ class LedgerPage:
     next: int | None
 
 
-async def ledger_outline(session: ReadSession, run: Run, first: int, last: int) -> list[LedgerRow]:
+async def ledger_outline(
+    session: ReadSession, run: Run, first: int, last: int, *, limit: int = 5_000
+) -> list[LedgerRow]:
     """List the entries at rows `first` to `last`, without their bodies."""
-    return await db.ledger(session, LedgerRow.run_id == run.id, LedgerRow.ordinal.between(first, last))
+    return await db.ledger(session, LedgerRow.run_id == run.id, LedgerRow.ordinal.between(first, last), limit=limit)
 
 
 async def ledger_outline_of(session: ReadSession, run: Run, limit: int) -> list[LedgerRow]:
@@ -66,6 +68,13 @@ async def ledger_at(
     """Load the entries that explain one row, or (None) those that explain no row; `start` is a `LedgerPage.next`."""
     here = LedgerRow.ordinal.is_(None) if ordinal is None else LedgerRow.ordinal == ordinal
     which = (LedgerRow.run_id == run.id, here, LedgerRow.kind != "cut")
+    entries = await db.ledger(session, *which, start=start, limit=limit + 1, bodies=True)
+    return LedgerPage(tuple(entries[:limit]), entries[limit].position if len(entries) > limit else None)
+
+
+async def ledger_page(session: ReadSession, run: Run, *, start: int = 0, limit: int = PAGE) -> LedgerPage:
+    """Load a run's entries in their order, whatever they explain; `start` is a `LedgerPage.next`."""
+    which = (LedgerRow.run_id == run.id, LedgerRow.kind != "cut")
     entries = await db.ledger(session, *which, start=start, limit=limit + 1, bodies=True)
     return LedgerPage(tuple(entries[:limit]), entries[limit].position if len(entries) > limit else None)
 

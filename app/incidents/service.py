@@ -41,6 +41,7 @@ from app.incidents.ledger import (
     ledger_lines,
     ledger_outline,
     ledger_outline_of,
+    ledger_page,
 )
 from app.incidents.models import Draft, DraftFile, Evidence, Incident, LedgerRow, Run, RunKind, RunRow, RunState
 from app.incidents.previews import Preview, Previews
@@ -150,7 +151,7 @@ __all__ = [
     "ledger_entry",
     "ledger_lines",
     "ledger_outline",
-    "ledger_outline_of",
+    "ledger_outline_of", "ledger_page",
     "list_incidents",
     "neighbours",
     "request_replay",

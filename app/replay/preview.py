@@ -32,9 +32,10 @@ def preview(files: Sequence[EvidenceFile], seq: int | None = None) -> dict[str, 
     """Plan the re-run that `engine.replay` would do on these files, as JSON.
 
     `Plan.as_json` and more: `attempt`, `candidates` (attempts that share the clock), `forward` (the way to a state
-    that no snapshot holds; None where none is needed), `answers.by_source`, `responses` (how many the attempt obtained
-    and how many of them were captured), `surfaces` (what would be compared, and why not), `hooks` that a build must
-    have. Raises Unanswerable for evidence that no build could be replayed on.
+    that no snapshot holds; None where none is needed), `answers.by_source` and `own_by_source` (those that the attempt
+    itself obtained), `responses` (how many it obtained, and how many of them were captured), `surfaces` (what would be
+    compared, and why not), `hooks` that a build must have. Raises Unanswerable for evidence that no build could be
+    replayed on.
     """
     try:
         evidence = load(files)
@@ -94,7 +95,13 @@ def _told(plan: Plan, target: Target, way: dict[str, Any] | None) -> dict[str, A
     told = plan.as_json()
     sources = Counter(plan.answers.sources.values())
     reasons = Counter(reason.rpartition(" (")[0] for reason in plan.answers.withheld.values())
-    answers = {**told["answers"], "by_source": dict(sources.most_common()), "not_served": dict(reasons.most_common())}
+    own = Counter(plan.answers.sources[key] for key in plan.answers.own)
+    answers = {
+        **told["answers"],
+        "by_source": dict(sources.most_common()),
+        "own_by_source": dict(own.most_common()),
+        "not_served": dict(reasons.most_common()),
+    }
     wanted = len(obtained(plan))
     types = set() if attempt is None else {int(record.event.event_type) for record in attempt.records}
     return {

@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import RedirectResponse, Response
 
-from app.incidents import live, service
+from app.incidents import inputs, live, service
+from app.incidents.audit import Action
 from app.incidents.service import Run
 from app.web import openapi
 from app.web.access import Permission, Requires
+from app.web.auditing import record_view
 from app.web.bodies import read_body
-from app.web.incidents import bundle_response, queue_run
+from app.web.config import MIB
+from app.web.incidents import bundle_response
 from app.web.intake import import_form
 from app.web.loading import IMPORT, READ, ReadIncident, ReplayIncident, settings_of, store_of
 from app.web.problems import json_response
+from app.web.replays import queue_runs
 from app.web.views_api import IncidentOut, IncidentPage, ReplayOut, incident_json, replay_json
 
 router = APIRouter(prefix="/api/v1", tags=["v1"], responses=openapi.PROBLEMS)
 
 
 class ReplayIn(BaseModel):
-    """Which build to replay with: a name from the configuration."""
+    """Which build to replay with (a name from the configuration), and what is supplied beside the evidence."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     build: str = Field(min_length=1, max_length=64, examples=["refunds-v1"])
+    tool_answers: list[dict[str, Any]] | None = None
+    decision: dict[str, Any] | None = None
+
+    def inputs(self) -> service.RunInputs:
+        """Check what is supplied. Raises `InputRefused`."""
+        decision = None if self.decision is None else inputs.decision_of(self.decision)
+        return service.RunInputs(inputs.checked_answers(self.tool_answers or []), decision)
 
 
 @router.get("/incidents", dependencies=[READ], response_model=IncidentPage)
@@ -73,9 +85,13 @@ async def get_incident(request: Request, incident: ReadIncident) -> Response:
     "/incidents/{incident_id}/replays", status_code=202, response_model=ReplayOut, openapi_extra=openapi.REPLAY_BODY
 )
 async def create_replay(request: Request, incident: ReplayIncident) -> Response:
-    """Queue a replay with one of the configured builds; `Location` is where to ask for its verdict."""
-    told = await read_body(request, ReplayIn, 'a JSON object {"build": name}')
-    run = await queue_run(request, incident, told.build)
+    """Queue a replay with one of the configured builds; `Location` is where to ask for its verdict.
+
+    With a `decision` nothing recorded is repeated: the run shows what would follow (`kind` is then `what-if`).
+    """
+    expected = 'a JSON object {"build": name, "tool_answers"?: [...], "decision"?: {...}}'
+    asked = await read_body(request, ReplayIn, expected, most=4 * MIB)
+    (run,) = await queue_runs(request, incident, [asked.build], asked.inputs())
     return _json(replay_json(run, verdict=None), 202, {"Location": f"/api/v1/replays/{run.id}"})
 
 
@@ -100,6 +116,17 @@ class LoadReplay:
 async def get_replay(run: Annotated[Run, Depends(LoadReplay())]) -> Response:
     """The state of a replay, and once it is `done` its verdict: what `hindcast replay --format json` prints."""
     return _json(replay_json(run, verdict=run.verdict))
+
+
+@router.get("/replays/{replay_id}/ledger", response_class=Response, responses=openapi.JSON_LINES)
+async def get_ledger(request: Request, run: Annotated[Run, Depends(LoadReplay())]) -> Response:
+    """What the model saw, what it said, what the agent did with it: a JSON object a line, in order."""
+    async with store_of(request).read() as session:
+        incident = await service.get_incident(session, run.incident_id)
+    await record_view(request, Action.EVIDENCE_READ, incident, run=run.number, ledger="all")
+    async with store_of(request).read() as session:
+        lines = [json.dumps(line) + "\n" async for line in service.ledger_lines(session, run)]
+    return Response("".join(lines), media_type="application/jsonl")
 
 
 @router.get("/openapi.json", include_in_schema=False, dependencies=[READ])

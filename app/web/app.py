@@ -16,17 +16,19 @@ from app import __version__
 from app.incidents.audit_chain import noting
 from app.incidents.errors import ImportRefused, IncidentError, NotFound, UnknownBuild, UnknownPipeline, WrongState
 from app.incidents.redaction import Rules
-from app.incidents.service import Store
+from app.incidents.service import InputRefused, Previews, Store
 from app.web import (
     activations,
     api,
     api_live,
     api_shares,
     builds,
+    compare,
     door,
     exports,
     imports,
     incidents,
+    replays,
     runs,
     shares,
     static,
@@ -67,6 +69,7 @@ def create_app(settings: WebSettings, store: Store | None = None) -> FastAPI:
     )
     app.state.settings = settings
     app.state.store = store
+    app.state.previews = Previews(store)
     app.state.pages = pages = Pages()
     app.state.keeper = keeper = Keeper(settings.token)
     app.state.rates = rates = RateLimits()
@@ -74,7 +77,8 @@ def create_app(settings: WebSettings, store: Store | None = None) -> FastAPI:
     app.state.clock = None  # links are judged by the database's clock, unless a test sets another
     app.state.limits = Limits(file=settings.console.max_file_mib * MIB, kept=settings.console.max_import_mib * MIB)
     for room in (
-        door, incidents, activations, exports, imports, runs, stream, shares, builds, static, api, api_live, api_shares,
+        door, incidents, replays, compare, activations, exports, imports, runs, stream, shares, builds, static,
+        api, api_live, api_shares,
     ):  # fmt: skip
         app.include_router(room.router)
     app.include_router(api.alias)
@@ -122,6 +126,8 @@ def problem_of(error: Exception) -> Problem:
             return Problem(422, "Unknown pipeline", what, f"one of {known}", "Choose another.")
         case WrongState():
             return Problem(409, "Not in this state", f"{str(error).capitalize()}.", remedy="Load the page again.")
+        case InputRefused():
+            return Problem(422, "Refused", f"{_capital(error.problem)}.", error.expected, error.remedy)
         case IncidentError():
             return Problem(400, "Refused", f"{error}.")
         case RequestValidationError():
@@ -136,6 +142,10 @@ def problem_of(error: Exception) -> Problem:
         f"The console broke on this request (report {report}).",
         remedy="The log has the details under that number. Nothing was half-stored; try again.",
     )
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _invalid(error: RequestValidationError) -> Problem:

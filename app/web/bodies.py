@@ -14,13 +14,13 @@ _MOST = 64 * 1024
 Body = TypeVar("Body", bound=BaseModel)
 
 
-async def read_body(request: Request, model: type[Body], expected: str) -> Body:
-    """Read a JSON object as `model`; `expected` says in words what it is. Raises `Refused`."""
+async def read_body(request: Request, model: type[Body], expected: str, *, most: int = _MOST) -> Body:
+    """Read a JSON object of at most `most` bytes as `model`; `expected` is it in words. Raises `Refused`."""
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != "application/json":
         raise Refused(Problem(415, "Wrong content type", f"The body is {media or 'of no type'}.", "application/json"))
     try:
-        return model.model_validate_json(await body_of(request, _MOST))
+        return model.model_validate_json(await body_of(request, most))
     except ValidationError as error:
         first = error.errors()[0]
         status = 400 if first["type"] == "json_invalid" else 422

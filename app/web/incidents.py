@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, cast
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 from starlette.responses import RedirectResponse, Response
 
 from app.incidents import live, service
 from app.incidents.audit import Action
-from app.incidents.service import Incident, Run
+from app.incidents.inputs import STATUSES
+from app.incidents.service import Evidence, Incident, InputRefused, Preview, Previews, ReadSession
 from app.web.auditing import record_view
 from app.web.downloads import download
-from app.web.forms import read_form
-from app.web.loading import (
-    READ,
-    Number,
-    ReadIncident,
-    ReplayIncident,
-    pages_of,
-    principal_of,
-    settings_of,
-    store_of,
-)
+from app.web.forms import Form
+from app.web.loading import READ, Number, ReadIncident, pages_of, settings_of, store_of
+from app.web.problems import Refused, not_found
 from app.web.reproduce import bundle_name
-from app.web.views import choices
-from app.web.views_incident import EvidenceLine, RunLine, about, attempt_pairs, cards, version_of
+from app.web.views import choices, links_of
+from app.web.views_captured import CapturedView
+from app.web.views_incident import EvidenceLine, RunLine, about, attempt_pairs, version_of
 from app.web.views_live import live_view
+from app.web.views_plan import plan_view, waits
 
 router = APIRouter(include_in_schema=False)
 
 DEMO: Final = "the demo"  # who opened the story's incident
+PATIENCE_S: Final = 0.5  # how long a page waits for its plan; a larger one is fetched by the page itself
 
 
 @router.get("/", dependencies=[READ])
@@ -53,38 +51,71 @@ async def incidents_alias() -> Response:
 
 @router.get("/incidents/{incident_id}")
 async def incident(request: Request, incident: ReadIncident) -> Response:
-    """One incident: evidence, runs, and what a replay can show."""
+    """One incident: the plan of a replay, runs, evidence."""
+    return await incident_page(request, incident)
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """What a person filled in, so that a refused form comes back as it was sent."""
+
+    builds: Sequence[str] = ()
+    tool_answers: str = ""
+    intent: str = ""
+    status: str = ""
+    result: str = ""
+
+    @classmethod
+    def of(cls, form: Form) -> Typed:
+        return cls(
+            form.values.get("build", ()),
+            form.value("tool_answers") or "",
+            form.value("intent") or "",
+            form.value("status") or "",
+            form.value("result") or "",
+        )
+
+
+NOTHING_TYPED: Final = Typed()
+
+
+async def incident_page(
+    request: Request,
+    incident: Incident,
+    *,
+    code: int = 200,
+    typed: Typed = NOTHING_TYPED,
+    refused: InputRefused | None = None,
+) -> Response:
+    """The incident's page; `refused` stands beside the input that it is about."""
     async with store_of(request).read() as session:
-        files = await service.evidence_of(session, incident)
+        evidence = await service.evidence_of(session, incident)
         runs = await service.runs_of(session, incident)
-        gathering, others = None, []
-        around: tuple[live.Activation, ...] = ()
-        if incident.pipeline is not None:
-            status = await live.live_status(session, incident)
-            gathering = live_view(incident, status, files)
-            of_key = live.ActivationFilter(pipeline=incident.pipeline, entity_key=incident.entity_key)
-            around = (await live.list_activations(session, of_key, limit=8)).items
-            assert incident.entity_key is not None, "an incident of a pipeline is of a key"
-            others = [
-                each
-                for each in await live.incidents_about(session, incident.pipeline, incident.entity_key)
-                if each.id != incident.id
-            ]
-    evidence = [EvidenceLine.of(file) for file in files]
+        follows = {} if incident.pipeline is None else await _live(session, incident, evidence)
+    gathering = follows.get("gathering")
+    links = links_of(incident, evidence)
+    preview = await preview_of(request, incident, [file.id for file in evidence], patience_s=PATIENCE_S)
+    plan = None if preview is None else plan_view(preview, links)
     replaying = any(not run.run_state.finished for run in runs)
     settings = settings_of(request)
+    hooks = () if plan is None else plan.hooks
     return pages_of(request).page(
         "incident.html",
         request,
+        code,
         incident=incident,
-        evidence=evidence,
+        evidence=[EvidenceLine.of(file) for file in evidence],
         runs=[RunLine.of(run) for run in runs],
-        choices=choices(settings.builds, incident, settings.pipelines),
-        gathering=gathering,
-        around=around,
-        others=others,
+        comparable=sum(run.verdict_known for run in map(RunLine.of, runs)) > 1,
+        choices=choices(settings.builds, incident, settings.pipelines, typed=typed.builds, hooks=hooks),
+        preview=preview,
+        plan=plan,
+        waits=() if preview is None else waits(preview.waiting),
+        statuses=STATUSES,
+        typed=typed,
+        refused=refused,
+        **{"gathering": None, "around": (), "others": [], **follows},
         moving=replaying or (gathering is not None and gathering.under_way),
-        cards=cards(incident, evidence),
         about=about(incident),
         attempt=attempt_pairs(incident),
         live=replaying or gathering is not None,
@@ -92,19 +123,55 @@ async def incident(request: Request, incident: ReadIncident) -> Response:
     )
 
 
-@router.post("/incidents/{incident_id}/replays")
-async def replay(request: Request, incident: ReplayIncident) -> Response:
-    """The Replay button: queue a run of the chosen build and go to its page."""
-    form = await read_form(request)
-    run = await queue_run(request, incident, form.value("build") or "")
-    return RedirectResponse(f"/incidents/{incident.id}/runs/{run.number}", 303)
+async def _live(session: ReadSession, incident: Incident, evidence: Sequence[Evidence]) -> dict[str, Any]:
+    """What the page of a live pipeline's incident follows: its evidence as it arrives, and what else is on the key."""
+    assert incident.pipeline is not None
+    assert incident.entity_key is not None, "an incident of a pipeline is of a key"
+    of_key = live.ActivationFilter(pipeline=incident.pipeline, entity_key=incident.entity_key)
+    about_key = await live.incidents_about(session, incident.pipeline, incident.entity_key)
+    return {
+        "gathering": live_view(incident, await live.live_status(session, incident), evidence),
+        "around": (await live.list_activations(session, of_key, limit=8)).items,
+        "others": [each for each in about_key if each.id != incident.id],
+    }
 
 
-async def queue_run(request: Request, incident: Incident, build: str) -> Run:
-    """Queue a run in one transaction. Raises `UnknownBuild`."""
-    known = [each.name for each in settings_of(request).builds]
-    async with store_of(request).write() as session:
-        return await service.request_replay(session, incident, build, who=principal_of(request).name, known=known)
+async def preview_of(
+    request: Request, incident: Incident, evidence_ids: Sequence[int] | None = None, *, patience_s: float | None
+) -> Preview | None:
+    """The plan of a replay of what the incident holds now; None while a large one is still being read."""
+    if evidence_ids is None:
+        async with store_of(request).read() as session:
+            evidence_ids = [file.id for file in await service.evidence_of(session, incident)]
+    previews = cast(Previews, request.app.state.previews)
+    return await previews.of(incident, evidence_ids, patience_s=patience_s)
+
+
+@router.get("/incidents/{incident_id}/captured/{cache_key}")
+async def captured(
+    request: Request, incident: ReadIncident, cache_key: Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
+) -> Response:
+    """A model response as the snapshots hold it: the evidence behind a word in a ledger."""
+    async with store_of(request).read() as session:
+        found = await service.captured_responses(session, incident, cache_key)
+    await record_view(request, Action.EVIDENCE_READ, incident, response=cache_key)
+    return pages_of(request).page(
+        "captured.html", request, incident=incident, cache_key=cache_key, copies=[CapturedView.of(one) for one in found]
+    )
+
+
+@router.get("/incidents/{incident_id}/captured/{cache_key}/response")
+async def captured_file(
+    request: Request, incident: ReadIncident, cache_key: Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
+) -> Response:
+    """A captured response whole, byte for byte, as a file."""
+    async with store_of(request).read() as session:
+        found = await service.captured_responses(session, incident, cache_key)
+    data = next((one.response for one in found if one.response is not None), None)
+    if data is None:
+        raise Refused(not_found("Only the digest of this response was kept."))
+    await record_view(request, Action.EVIDENCE_READ, incident, response=cache_key, bytes=len(data))
+    return download(data, f"response-{cache_key[:16]}", "application/octet-stream")
 
 
 @router.get("/incidents/{incident_id}/evidence/{evidence_id}")

@@ -52,6 +52,13 @@ ZIP: Final[dict[int | str, dict[str, Any]]] = {
     }
 }
 
+JSON_LINES: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The ledger; empty until the run is done, or where nothing was run.",
+        "content": {"application/jsonl": {"schema": {"type": "string"}}},
+    }
+}
+
 _FILES: Final = {"type": "array", "items": {"type": "string", "format": "binary"}}
 
 IMPORT_BODY: Final[dict[str, Any]] = {
@@ -93,7 +100,36 @@ REPLAY_BODY: Final[dict[str, Any]] = {
                     "type": "object",
                     "required": ["build"],
                     "additionalProperties": False,
-                    "properties": {"build": {**_TEXT, "minLength": 1, "maxLength": 64, "examples": ["refunds-v1"]}},
+                    "properties": {
+                        "build": {**_TEXT, "minLength": 1, "maxLength": 64, "examples": ["refunds-v1"]},
+                        "tool_answers": {
+                            "type": ["array", "null"],
+                            "description": "recorded answers of read-only tools, served in place of running them",
+                            "maxItems": 500,
+                            "items": {
+                                "type": "object",
+                                "required": ["tool", "arguments", "value"],
+                                "additionalProperties": False,
+                                "properties": {
+                                    "tool": {**_TEXT, "minLength": 1},
+                                    "arguments": {"type": "object"},
+                                    "value": {"description": "any JSON"},
+                                },
+                            },
+                        },
+                        "decision": {
+                            "type": ["object", "null"],
+                            "description": "what if this pending intent were decided; nothing is sent anywhere",
+                            "minProperties": 1,
+                            "maxProperties": 1,
+                            "additionalProperties": False,
+                            "properties": {
+                                "approve": {**_TEXT, "description": "id of the intent"},
+                                "reject": {**_TEXT, "description": "id of the intent"},
+                                "result": {**_TEXT, "description": "base64 of a serialized ToolResult"},
+                            },
+                        },
+                    },
                 }
             }
         },

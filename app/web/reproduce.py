@@ -5,13 +5,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from app.incidents.service import Incident
+from app.incidents.service import Incident, Run
 from app.web.config import Build
 
 
-def command(builds: Sequence[Build], name: str, incident: Incident) -> str | None:
-    """`hindcast replay …` over the downloaded bundle; None when the configuration no longer names the build."""
-    build = next((build for build in builds if build.name == name), None)
+def command(builds: Sequence[Build], run: Run, incident: Incident) -> str | None:
+    """`hindcast replay …` over the downloaded bundle; None when the configuration no longer names the build.
+
+    What was supplied to the run is named as the files that its page offers.
+    """
+    build = next((build for build in builds if build.name == run.build), None)
     if build is None:
         return None
     options = [("--bundle", bundle_name(incident)), ("--agent", build.agent)]
@@ -23,7 +26,17 @@ def command(builds: Sequence[Build], name: str, incident: Incident) -> str | Non
     options += [("--agent-path", str(path)) for path in build.paths]
     if incident.wanted_seq is not None:
         options.append(("--seq", str(incident.wanted_seq)))
+    options += _supplied(run)
     return " \\\n  ".join(["hindcast replay", *(f"{flag} {shlex.quote(value)}" for flag, value in options)])
+
+
+def _supplied(run: Run) -> list[tuple[str, str]]:
+    options = [("--tool-answers", "tool-answers.jsonl")] if run.tool_answers else []
+    if run.decision is None:
+        return options
+    if "result" in run.decision:
+        return [*options, ("--result", "result.pb")]
+    return [*options, ("--approve" if run.decision["approved"] else "--reject", run.decision["intent"])]
 
 
 def bundle_name(incident: Incident) -> str:

@@ -1,20 +1,21 @@
-"""The pages of a run: its verdict and timeline, one event opened, one value whole; and running it again."""
+"""The pages of a run: its verdict and timeline, one event opened, its ledger, one value whole; and running it again."""
 
 from __future__ import annotations
 
+import json
 import time
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from app.incidents import service
+from app.incidents import inputs, service
 from app.incidents.audit import Action
-from app.incidents.service import Filters, Neighbours, ReadSession, RunRow, Window
+from app.incidents.service import InputRefused, LedgerPage, ReadSession, RunRow
 from app.web.auditing import record_view
 from app.web.downloads import download
 from app.web.formats import duration
+from app.web.forms import read_form
 from app.web.loading import (
     MAX_NUMBER,
     CurrentRun,
@@ -26,62 +27,135 @@ from app.web.loading import (
     settings_of,
     store_of,
 )
+from app.web.looks import Look, ReadLook, seen, telling_of
 from app.web.problems import Refused, not_found
 from app.web.reproduce import command
-from app.web.views import status_of
+from app.web.views import links_of, status_of
+from app.web.views_inputs import inputs_view, settled, template_for
 from app.web.views_run import about, verdict_view
+from app.web.views_story import story
 from app.web.views_timeline import every_field, timeline
 
 router = APIRouter(prefix="/incidents/{incident_id}/runs/{number}", include_in_schema=False)
 
-WINDOW = 200
 STUCK_MS = 10_000  # a queued run that waits longer than this most likely has no worker to wait for
+FIELDS = 100  # fields of an opened event on one page
+STEPS = 20  # entries of the ledger on one page
 
-Ordinal = Annotated[int | None, Query(ge=0, le=MAX_NUMBER)]
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Which part of the timeline the URL asks for, and how it is folded."""
-
-    at: int | None = None
-    start: int | None = None
-    only_differences: bool = False
-    open_folds: bool = False
-    unfolded: list[int] = field(default_factory=list)
+Place = Annotated[int, Query(ge=0, le=MAX_NUMBER)]
 
 
 @router.get("")
-async def run(
-    request: Request,
-    current: ReadRun,
-    at: Ordinal = None,
-    start: Ordinal = None,
-    show: str | None = None,
-    folds: str | None = None,
-    unfold: Annotated[list[int] | None, Query()] = None,
+async def run(request: Request, current: ReadRun, look: ReadLook) -> Response:
+    """The run page, whatever state the run is in; `look` says which part of the timeline it shows."""
+    return await _page(request, current, look)
+
+
+async def _page(
+    request: Request, current: CurrentRun, look: Look, supply: str | None = None, refused: InputRefused | None = None
 ) -> Response:
-    """The run page, whatever state the run is in; `at` names the event around which the window lies."""
-    look = Look(at, start, show == "differences", folds == "open", unfold or [])
+    """Draw the run; `supply` are tool answers as they were typed, `refused` says what is wrong with them."""
+    code = 200 if refused is None else 422
     if current.run.verdict is None:
-        return pages_of(request).page("run.html", request, **_header(request, current))
+        return pages_of(request).page("run.html", request, code, **_header(request, current))
     async with store_of(request).read() as session:
-        first = current.run.first_divergence
-        row = None if first is None else await service.get_row(session, current.run, first)
-        context = _header(request, current, row) | await _timeline(session, current, look)
-    return pages_of(request).page("run.html", request, **context)
+        first = await _first(session, current)
+        evidence = links_of(current.incident, await service.evidence_of(session, current.incident))
+        vouchers = await service.vouchers(session, current.run)
+        context = _header(request, current, first, evidence) | {
+            "seen": await seen(session, current.run, look, first),
+            "look": look,
+            "vouchers": vouchers,
+            "settled": settled(current.run, vouchers),
+            "loose": await _loose(session, current, first),
+            "supply": supply if supply is not None else template_for(current.run),
+            "refused": refused,
+        }
+    return pages_of(request).page("run.html", request, code, **context)
 
 
 @router.get("/events/{ordinal}")
-async def event(request: Request, current: ReadRun, ordinal: Number) -> Response:
-    """One event with every field of both sides: a page of its own, and what `o` opens in the timeline."""
+async def event(
+    request: Request,
+    current: ReadRun,
+    ordinal: Number,
+    fields: Place = 0,
+    steps: Place = 0,
+) -> Response:
+    """One event, told and with every field of both sides: a page of its own, and what `o` opens in the timeline."""
     async with store_of(request).read() as session:
         row = await service.get_row(session, current.run, ordinal)
         around = await service.neighbours(session, current.run, ordinal)
+        first = await _first(session, current)
+        told = await service.ledger_at(session, current.run, ordinal, start=steps, limit=STEPS)
     await record_view(request, Action.EVIDENCE_READ, current.incident, run=current.run.number, event=ordinal)
     line = timeline([row], bodies={row.ordinal: row}, normalised={}, first_divergence=None)[0]
-    context = _header(request, current) | {"row": row, "line": line, "fields": every_field(row), "around": around}
+    whole = every_field(row)
+    context = _header(request, current) | {
+        "row": row,
+        "line": line,
+        "fields": whole[fields : fields + FIELDS],
+        "more_fields": fields + FIELDS if len(whole) > fields + FIELDS else None,
+        "count": len(whole),
+        "steps": story(told.entries, telling_of(current.run, first)),
+        "more_steps": told.next,
+        "around": around,
+    }
     return pages_of(request).page("event.html", request, **context)
+
+
+@router.get("/ledger")
+async def ledger(request: Request, current: ReadRun, start: Annotated[int, Query(ge=0, le=MAX_NUMBER)] = 0) -> Response:
+    """The run's ledger in its own order, from the first step to the last."""
+    async with store_of(request).read() as session:
+        page = await service.ledger_page(session, current.run, start=start, limit=STEPS)
+        first = await _first(session, current)
+    await record_view(request, Action.EVIDENCE_READ, current.incident, run=current.run.number, ledger=start)
+    places = {entry.position: entry.ordinal for entry in page.entries}
+    context = _header(request, current) | {
+        "steps": story(page.entries, telling_of(current.run, first)),
+        "places": places,
+        "next": page.next,
+        "start": start,
+    }
+    return pages_of(request).page("ledger.html", request, **context)
+
+
+@router.get("/ledger.jsonl")
+async def ledger_file(request: Request, current: ReadRun) -> Response:
+    """The whole ledger as JSON lines, the same that `hindcast replay --ledger` writes."""
+    await record_view(request, Action.EVIDENCE_READ, current.incident, run=current.run.number, ledger="all")
+    async with store_of(request).read() as session:
+        lines = [json.dumps(line) + "\n" async for line in service.ledger_lines(session, current.run)]
+    data = "".join(lines).encode("ascii")
+    return download(data, f"run-{current.run.number}-ledger.jsonl", "application/jsonl")
+
+
+@router.get("/ledger/{position}")
+async def ledger_entry(request: Request, current: ReadRun, position: Number) -> Response:
+    """One step of the ledger whole, as a file."""
+    async with store_of(request).read() as session:
+        entry = await service.ledger_entry(session, current.run, position)
+    await record_view(request, Action.EVIDENCE_READ, current.incident, run=current.run.number, step=position)
+    text = json.dumps(service.entry_json(entry), indent=2)
+    return download(text.encode("ascii"), f"run-{current.run.number}-step-{position}.json", "application/json")
+
+
+@router.get("/tool-answers.jsonl")
+async def tool_answers(current: ReadRun) -> Response:
+    """The tool answers that were supplied to this run, as `--tool-answers` takes them."""
+    if not current.run.tool_answers:
+        raise Refused(not_found("No tool answers were supplied to this run."))
+    return download(inputs.answers_text(current.run.tool_answers).encode(), "tool-answers.jsonl", "application/jsonl")
+
+
+@router.get("/result.pb")
+async def result(current: ReadRun) -> Response:
+    """The tool result that this run tries, as `--result` takes it."""
+    data = None if current.run.decision is None else inputs.result_bytes(current.run.decision)
+    if data is None:
+        raise Refused(not_found("This run tries no tool result."))
+    return download(data, "result.pb", "application/octet-stream")
 
 
 @router.get("/value")
@@ -113,6 +187,24 @@ async def retry(request: Request, current: ReplayRun) -> Response:
     return RedirectResponse(current.base, 303)
 
 
+@router.post("/again")
+async def again(request: Request, current: ReplayRun) -> Response:
+    """Ask for the same once more, as a new run: with other tool answers, or since another run has vouched for reads."""
+    run = current.run
+    known = [build.name for build in settings_of(request).builds]
+    typed = (await read_form(request)).value("tool_answers")
+    try:
+        answers = tuple(run.tool_answers or ()) if typed is None else inputs.answers_of(typed)
+        supplied = service.RunInputs(answers, run.decision)
+        async with store_of(request).write() as session:
+            made = await service.request_replay(
+                session, current.incident, run.build, who=principal_of(request).name, known=known, inputs=supplied
+            )
+    except InputRefused as refused:
+        return await _page(request, current, Look(), typed, refused)
+    return RedirectResponse(f"/incidents/{current.incident.id}/runs/{made.number}", 303)
+
+
 @router.post("/cancel")
 async def cancel(request: Request, current: ReplayRun) -> Response:
     """End a run that waits or works."""
@@ -121,7 +213,12 @@ async def cancel(request: Request, current: ReplayRun) -> Response:
     return RedirectResponse(current.base, 303)
 
 
-def _header(request: Request, current: CurrentRun, first: RunRow | None = None) -> dict[str, Any]:
+def _header(
+    request: Request,
+    current: CurrentRun,
+    first: RunRow | None = None,
+    evidence: dict[str, str] | None = None,
+) -> dict[str, Any]:
     """What every state of the page shows."""
     run, verdict = current.run, current.run.verdict
     since = (run.started_at if run.state == "running" else None) or run.created_at
@@ -132,66 +229,28 @@ def _header(request: Request, current: CurrentRun, first: RunRow | None = None) 
         "retryable": run.run_state.retryable,
         "base": current.base,
         "status": status_of(run),
-        "verdict": None if verdict is None else verdict_view(verdict, first),
+        "verdict": None if verdict is None else verdict_view(verdict, first, evidence or {}),
+        "supplied": inputs_view(run),
         "elapsed": duration(waited_ms) if waited_ms >= 1000 else "a moment",
         "stuck": run.state == "queued" and waited_ms > STUCK_MS,
         "about": about(run),
-        "reproduce": command(settings_of(request).builds, run.build, current.incident),
-        "total": 0,
+        "reproduce": command(settings_of(request).builds, run, current.incident),
+        "seen": None,
+        "loose": {"steps": [], "next": None},
     }
 
 
-async def _timeline(session: ReadSession, current: CurrentRun, look: Look) -> dict[str, Any]:
-    run, verdict = current.run, current.run.verdict or {}
-    window = await _window(session, current, look)
-    bodies: dict[int, Any] = {}
-    around = Neighbours(None, None)
-    if window.rows:
-        first, last = window.rows[0].ordinal, window.rows[-1].ordinal
-        differing = await service.rows_of(
-            session, run, start=first, limit=WINDOW, filters=Filters(only_differences=True), bodies=True
-        )
-        bodies = {row.ordinal: row for row in differing.rows if row.ordinal <= last}
-        before = await service.neighbours(session, run, first)
-        after = await service.neighbours(session, run, last)
-        around = Neighbours(before.previous, after.next)
-    return {
-        "window": window,
-        "total": verdict.get("counts", {}).get("rows", 0),
-        "around": around,
-        "items": timeline(
-            window.rows,
-            bodies=bodies,
-            normalised=_normalised(verdict),
-            first_divergence=run.first_divergence,
-            unfolded=look.unfolded,
-            fold=not look.open_folds,
-        ),
-        "only_differences": look.only_differences,
-        "folds_open": look.open_folds,
-        "unfolded": look.unfolded,
-    }
+async def _first(session: ReadSession, current: CurrentRun) -> RunRow | None:
+    first = current.run.first_divergence
+    return None if first is None else await service.get_row(session, current.run, first)
 
 
-async def _window(session: ReadSession, current: CurrentRun, look: Look) -> Window:
-    if look.at is not None:
-        return await service.rows_around(
-            session, current.run, at=look.at, limit=WINDOW, filters=Filters(only_differences=look.only_differences)
-        )
-    return await service.rows_of(
-        session,
-        current.run,
-        start=look.start or 0,
-        limit=WINDOW,
-        filters=Filters(only_differences=look.only_differences),
-    )
-
-
-def _normalised(verdict: dict[str, Any]) -> dict[int, list[dict[str, Any]]]:
-    grouped: dict[int, list[dict[str, Any]]] = {}
-    for item in verdict.get("normalised", ()):
-        grouped.setdefault(item["ordinal"], []).append(item)
-    return grouped
+async def _loose(session: ReadSession, current: CurrentRun, first: RunRow | None) -> dict[str, Any]:
+    """Steps that no event of the timeline tells: of a run without a timeline, all of them."""
+    if not (current.run.ledger or {}).get("unplaced"):
+        return {"steps": [], "next": None}
+    page: LedgerPage = await service.ledger_at(session, current.run, None, limit=STEPS // 2)
+    return {"steps": story(page.entries, telling_of(current.run, first, brief=True)), "next": page.next}
 
 
 def _value(row: Any, side: str, name: str) -> str | None:

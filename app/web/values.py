@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from itertools import islice
 from typing import Any, Final
 
 LARGE: Final = 32 * 1024  # characters; beyond it a value is shown as head, size, digest and download
@@ -21,48 +22,109 @@ _MATCHABLE: Final = 1500  # tokens a side: the matcher is quadratic, so longer o
 _FOLD: Final = 600  # an equal stretch longer than this, in characters, is folded
 _CONTEXT: Final = 120
 _CRUMB: Final = 2
+_LINE: Final = 90  # characters of JSON that a ledger shows on one line
+_MARKS: Final = 10  # occurrences of emphasised words that are marked in one value
+_MOST: Final = 60  # pieces of one value; what comes after that many is one difference, so that a page stays small
 _DIFFERENT: Final = 4096  # characters of one difference that are shown
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of a value. `folded` counts characters left out in its place (its text is then empty)."""
+    """A piece of a value. `folded` counts characters left out in its place (its text is then empty).
+
+    `marked` draws the eye to it without saying that it differs.
+    """
 
     text: str
     differs: bool = False
     folded: int = 0
+    marked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One value as it goes onto the page; `spans` is None where there is no value (not recorded)."""
+    """One value as it goes onto the page; `spans` is None where there is no value (not recorded).
+
+    `length` counts `unit`s. Of a `large` value only the head is here.
+    """
 
     spans: tuple[Span, ...] | None
     length: int = 0
     is_json: bool = False
     large: bool = False
     sha256: str = ""
+    unit: str = "characters"
 
     @property
     def text(self) -> str:
         return "".join(span.text for span in self.spans or ())
 
     @property
+    def nodes(self) -> int:
+        """About how many elements its drawing takes."""
+        spans = sum(span.differs or span.marked or span.folded > 0 for span in self.spans or ())
+        return 1 + spans + 8 * self.large
+
+    @property
     def multiline(self) -> bool:
-        return any("\n" in span.text for span in self.spans or ()) or len(self.text) > 72
+        return any("\n" in span.text for span in self.spans or ()) or len(self.text) > 110
 
 
 NOTHING: Final = Shown(None)
 
 
-def show(value: str | None) -> Shown:
-    """One value by itself, without marks."""
+def show(value: str | None, limit: int = LARGE, line: int = 0) -> Shown:
+    """One value by itself, without marks: beyond `limit` characters only its head, up to `line` as it was spelled."""
     if value is None:
         return NOTHING
-    if len(value) > LARGE:
+    if len(value) > limit:
         return _head(value)
-    pretty = canonical(value)
+    pretty = None if len(value) <= line else canonical(value)
     return Shown((Span(value if pretty is None else pretty),), len(value), pretty is not None)
+
+
+def show_json(value: Any, limit: int = LARGE) -> Shown:
+    """A value of a ledger: text as it is, what was cut as its head, bytes that are no text as hex, else JSON."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, str):
+        return show(value, limit, _LINE)
+    if isinstance(value, dict):
+        if value.keys() == {"head", "bytes", "sha256"} and isinstance(value["head"], str):
+            return _cut(value["head"], value["bytes"], value["sha256"])
+        if value.keys() in ({"hex", "bytes"}, {"hex", "bytes", "sha256"}) and isinstance(value["hex"], str):
+            shown = value["hex"] if len(value["hex"]) <= HEAD else value["hex"][:HEAD]
+            return _cut(f"0x{shown}", value["bytes"], value.get("sha256", ""), of=len(shown) // 2)
+    return show(json.dumps(value, ensure_ascii=False), limit, _LINE)
+
+
+def _cut(head: str, count: int, sha256: str, of: int | None = None) -> Shown:
+    """The head of a value whose rest is not here, with the size of the whole in bytes."""
+    seen = len(head.encode("utf-8", "replace")) if of is None else of
+    rest = (Span("", folded=count - seen),) if count > seen else ()
+    return Shown((Span(head), *rest), count, large=bool(rest) or of is not None, sha256=sha256, unit="bytes")
+
+
+def emphasise(shown: Shown, words: Collection[str]) -> Shown:
+    """The same value with every occurrence of some words marked, so that the eye finds where a value came from."""
+    if not words or shown.spans is None:
+        return shown
+    pattern = re.compile("|".join(rf"(?<!\w){re.escape(word)}(?!\w)" for word in sorted(words, key=len, reverse=True)))
+    spans: list[Span] = []
+    for span in shown.spans:
+        spans += [span] if span.folded or span.differs else _emphasised(span.text, pattern)
+    return replace(shown, spans=tuple(spans))
+
+
+def _emphasised(text: str, pattern: re.Pattern[str]) -> Iterator[Span]:
+    at = 0
+    for found in islice(pattern.finditer(text), _MARKS):
+        if found.start() > at:
+            yield Span(text[at : found.start()])
+        yield Span(found[0], marked=True)
+        at = found.end()
+    if at < len(text) or not text:
+        yield Span(text[at:])
 
 
 def show_pair(recorded: str | None, replayed: str | None) -> tuple[Shown, Shown]:
@@ -137,7 +199,7 @@ def _items(opening: str, closing: str, items: Iterator[str], depth: int) -> Iter
 def _mark(a: str, b: str) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
     left: list[Span] = []
     right: list[Span] = []
-    for equal, piece_a, piece_b in _joined(list(_pieces(a, b))):
+    for equal, piece_a, piece_b in _bounded(list(_joined(list(_pieces(a, b))))):
         if equal:
             left += _equal(piece_a)
             right += _equal(piece_b)
@@ -145,6 +207,14 @@ def _mark(a: str, b: str) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
             left += _different(piece_a)
             right += _different(piece_b)
     return tuple(left), tuple(right)
+
+
+def _bounded(pieces: list[tuple[bool, str, str]]) -> list[tuple[bool, str, str]]:
+    """Take what comes after many pieces as one difference."""
+    if len(pieces) <= _MOST:
+        return pieces
+    rest = pieces[_MOST - 1 :]
+    return [*pieces[: _MOST - 1], (False, "".join(p[1] for p in rest), "".join(p[2] for p in rest))]
 
 
 def _joined(pieces: list[tuple[bool, str, str]]) -> Iterator[tuple[bool, str, str]]:
@@ -210,8 +280,7 @@ def _alone(value: str | None) -> Shown:
     shown = show(value)
     if shown.spans is None:
         return shown
-    spans = tuple(Span(span.text, True, span.folded) for span in shown.spans)
-    return Shown(spans, shown.length, shown.is_json, shown.large, shown.sha256)
+    return replace(shown, spans=tuple(Span(span.text, True, span.folded) for span in shown.spans))
 
 
 def _head(value: str) -> Shown:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from app.incidents import service
-from app.incidents.service import Incident
+from app.incidents.service import Evidence, Incident
 from app.web.config import Build, Pipeline
 from app.web.formats import NOT_RECORDED, duration
 
@@ -66,27 +66,59 @@ def took(run: RunLike) -> str | None:
     return duration(max(0, run.finished_at - run.started_at))
 
 
+def links_of(incident: Incident, evidence: Sequence[Evidence]) -> dict[str, str]:
+    """Where each file of the evidence lies, by the name that plans and reasons call it."""
+    links: dict[str, str] = {}
+    for file in evidence:
+        links.setdefault(file.name, f"/incidents/{incident.id}/evidence/{file.id}")
+    return links
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A build as the replay form offers it; `note` says why it is (or is not) the one that was live."""
+    """A build as the replay form offers it.
+
+    `note` says why it is the one that was live; `lacks` names hooks that the recording had and this build has not.
+    """
 
     name: str
     selected: bool
     note: str
+    lacks: Sequence[str] = ()
 
 
-def choices(builds: Sequence[Build], incident: Incident, pipelines: Sequence[Pipeline] = ()) -> list[Choice]:
-    """The builds on offer; selected is one that ran in the incident's pipeline, else what the domain suggests."""
+def suggested(builds: Sequence[Build], incident: Incident, pipelines: Sequence[Pipeline]) -> tuple[str | None, str]:
+    """The build to begin with, and why: one that ran in the incident's pipeline, else what the domain suggests."""
     ran = next((each.builds for each in pipelines if each.name == incident.pipeline), ())
-    candidates = [build for build in builds if build.name in ran] or builds
-    suggested = service.suggest_build(candidates, incident)
-    if suggested is None and ran:
-        suggested = ran[0]
-    wanted = suggested if suggested is not None else builds[0].name if builds else None
-    note = "named by the bundle" if suggested == incident.build_hint else "live at the attempt's clock"
-    if suggested in ran:
-        note = f"runs in {incident.pipeline}"
-    return [Choice(each.name, each.name == wanted, note if each.name == suggested else "") for each in builds]
+    name = service.suggest_build([build for build in builds if build.name in ran] or builds, incident)
+    if name is None and ran:
+        name = ran[0]
+    if name in ran:
+        return name, f"runs in {incident.pipeline}"
+    return name, "named by the bundle" if name == incident.build_hint else "live at the attempt's clock"
+
+
+def choices(
+    builds: Sequence[Build],
+    incident: Incident,
+    pipelines: Sequence[Pipeline] = (),
+    *,
+    typed: Sequence[str] = (),
+    hooks: Sequence[str] = (),
+) -> list[Choice]:
+    """The builds on offer; selected are those typed before, else the suggested one, else the first."""
+    first, note = suggested(builds, incident, pipelines)
+    names = [build.name for build in builds]
+    wanted = set(typed) & set(names) or {first if first is not None else next(iter(names), "")}
+    return [
+        Choice(
+            build.name,
+            build.name in wanted,
+            note if build.name == first else "",
+            [hook for hook in hooks if not getattr(build, hook, None)],
+        )
+        for build in builds
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +143,10 @@ class Pair:
     lines: tuple[tuple[Part, ...], ...] = ()
 
 
+_LISTED: Final = 8  # of a list of objects; the JSON has all
+_NAMED: Final = 40
+
+
 def pairs(data: Mapping[str, Any]) -> list[Pair]:
     """Any JSON object as lines for a person; nothing is left out."""
     return [_pair(_words(name), value) for name, value in data.items()]
@@ -120,7 +156,10 @@ def _pair(name: str, value: Any) -> Pair:
     if isinstance(value, Mapping) and value:
         return Pair(name, lines=(_parts(value),), wide=True)
     if isinstance(value, list | tuple) and value and all(isinstance(item, Mapping) for item in value):
-        return Pair(name, lines=tuple(_parts(item) for item in value), wide=True)
+        lines = [_parts(item) for item in value[:_LISTED]]
+        if len(value) > _LISTED:
+            lines.append((Part("", f"and {len(value) - _LISTED} more, in the JSON"),))
+        return Pair(name, lines=tuple(lines), wide=True)
     text = _text(value)
     mono = isinstance(value, int | float) and not isinstance(value, bool)
     return Pair(name, text, mono=mono, wide=len(text) > 36, digest=text if _is_digest(value) else "")
@@ -146,7 +185,8 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple) and all(isinstance(item, str | int | float | None) for item in value):
-        return ", ".join(_text(item) for item in value) or "none"
+        rest = [f"and {len(value) - _NAMED} more"] if len(value) > _NAMED else []
+        return ", ".join([*(_text(item) for item in value[:_NAMED]), *rest]) or "none"
     if isinstance(value, Mapping | list | tuple):
         return json.dumps(value, ensure_ascii=False)
     return str(value)

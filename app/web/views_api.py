@@ -43,6 +43,8 @@ class ReplayOut(BaseModel):
     incident_id: str
     number: int
     build: str
+    kind: str = Field(description="replay, or what-if for a decision that is tried")
+    decision: dict[str, Any] | None
     state: str = Field(description="queued, running, done, failed, lost, cancelled or timed_out")
     outcome: str | None
     exit_code: int | None
@@ -165,6 +167,8 @@ def replay_json(run: Run, *, verdict: Mapping[str, Any] | None) -> ReplayOut:
         incident_id=run.incident_id,
         number=run.number,
         build=run.build,
+        kind=run.kind,
+        decision=run.decision,
         state=run.state,
         outcome=run.outcome,
         exit_code=run.exit_code,

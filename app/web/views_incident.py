@@ -18,14 +18,25 @@ class RunLine:
 
     number: int
     build: str
+    kind: str
     status: Status
     headline: str | None
     created_at: int
     took: str | None
+    verdict_known: bool
 
     @classmethod
     def of(cls, run: Run) -> RunLine:
-        return cls(run.number, run.build, status_of(run), run.headline, run.created_at, took(run))
+        return cls(
+            run.number,
+            run.build,
+            run.kind,
+            status_of(run),
+            run.headline,
+            run.created_at,
+            took(run),
+            run.outcome is not None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,60 +110,3 @@ def attempt_pairs(incident: Incident) -> list[Pair]:
         Pair("trace id", attempt["trace_id"], mono=True, wide=True),
     ]
     return lines if size is None else [*lines, Pair("batch size", str(size), mono=True)]
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """One thing to know before pressing Replay."""
-
-    title: str
-    text: str
-
-
-def cards(incident: Incident, evidence: Sequence[EvidenceLine]) -> list[Card]:
-    """What this evidence allows, what would make more comparable, and what a replay never does."""
-    return [_exactness(incident), _missing(incident, [file.role for file in evidence]), _promise()]
-
-
-def _exactness(incident: Incident) -> Card:
-    status = incident.recorded_status
-    if status is None:
-        text = (
-            "Nothing was recorded for this attempt, so there is nothing to compare with: a replay shows what the code"
-            " would do."
-        )
-        return Card("A what-if run" if incident.kind else "Not known yet", text)
-    if status == "failed":
-        text = (
-            "A failed attempt committed nothing, so the snapshot's state is exact; its own model responses were"
-            " discarded with it. It replays up to the first call that no snapshot answers."
-        )
-        return Card("A failed attempt", text)
-    text = (
-        "Exact where a snapshot from just before it is here. From a later one it is exact too, unless its requests read"
-        " memory that it overwrote itself; then the run says irreproducible, never a wrong answer."
-    )
-    return Card(f"A {status} attempt", text)
-
-
-def _missing(incident: Incident, roles: Sequence[str]) -> Card:
-    gains = []
-    if "intents" not in roles:
-        gains.append("the intents stream: arguments of intents that no snapshot holds pending")
-    if "outputs" not in roles:
-        gains.append("the outputs stream: outputs")
-    if "errors" not in roles and incident.recorded_status == "failed":
-        gains.append("the errors stream: the detail of the error")
-    if roles.count("snapshot") < 2 and "snapshots" not in roles:
-        gains.append("a snapshot from before and one from after: memory")
-    if not gains:
-        return Card("More would change nothing", "Every stream that a comparison can use is here.")
-    return Card("Would make more comparable", f"{'; '.join(gains)}.".capitalize())
-
-
-def _promise() -> Card:
-    return Card(
-        "What a replay does",
-        "It serves the recorded model responses and re-runs read-only tools for real, inside a sandbox; each run states"
-        " how it was confined. Side effects are only staged, never performed; nothing is written back to the pipeline.",
-    )

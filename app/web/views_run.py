@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,7 +11,9 @@ from app.incidents.service import Run
 from app.web.formats import NOT_RECORDED, plural, utc
 from app.web.values import Shown, show_pair
 from app.web.views import Pair, pairs, took
-from app.web.views_timeline import RowLike
+from app.web.views_miss import Miss, miss_of, other_details
+from app.web.views_products import Products, products_of
+from app.web.views_timeline import RowBody, field_label
 
 _SURFACE_GLYPHS: Final = {"equal": "=", "different": "≠", "not compared": "–"}
 
@@ -30,15 +33,28 @@ class FirstDivergence:
     replayed: Shown
     others: int
     follow: int
+    titles: tuple[str, str] | None = None  # what either side is, where that itself differs
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A memory read that the state of the run could not vouch for."""
+
+    name: str
+    why: str
+    vindicated: bool
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictView:
-    """A verdict's parts in the order of the page."""
+    """A verdict's parts in the order of the page. `miss` is the request that nothing recorded answers."""
 
     headline: str
     reason: Mapping[str, Any] | None
     details: Sequence[Pair]
+    miss: Miss | None
+    reads: Sequence[Read]
+    products: Products
     first: FirstDivergence | None
     counts: Sequence[str]
     surfaces: Sequence[Pair]
@@ -54,22 +70,27 @@ class VerdictView:
     tier: str
 
 
-def verdict_view(verdict: Mapping[str, Any], first_row: RowLike | None = None) -> VerdictView:
-    """Take a verdict apart for the page; `first_row` is the row at which the two part."""
+def verdict_view(
+    verdict: Mapping[str, Any], first_row: RowBody | None = None, evidence: Mapping[str, str] | None = None
+) -> VerdictView:
+    """Take a verdict apart; `first_row` is the row at which the two part, `evidence` links files by their names."""
     reason = verdict.get("reason")
     return VerdictView(
         headline=verdict["headline"],
         reason=reason,
-        details=pairs(reason["details"]) if reason else (),
+        details=pairs(other_details(reason["details"])) if reason else (),
+        miss=miss_of(reason["details"], evidence or {}) if reason else None,
+        reads=[Read(read["read"], read["why"], read["vindicated"]) for read in verdict.get("reads", ())],
+        products=products_of(verdict.get("replayed", {})),
         first=first_divergence(verdict, first_row),
         counts=counts(verdict.get("counts", {})),
         surfaces=[surface(item) for item in verdict.get("surfaces", ())],
-        served=pairs(verdict.get("served", {})),
+        served=pairs(served(verdict.get("served", {}))),
         plan=pairs(verdict.get("plan", {})),
         confinement=pairs(verdict.get("confinement", {})),
         driver=pairs(verdict.get("driver", {})),
         digests=pairs(verdict.get("digests", {})),
-        replayed=pairs(verdict.get("replayed", {})),
+        replayed=pairs({name: value for name, value in verdict.get("replayed", {}).items() if name != "printed"}),
         notes=verdict.get("notes", ()),
         plan_hint=str(verdict.get("plan", {}).get("row") or ""),
         tier=str(verdict.get("confinement", {}).get("tier") or ""),
@@ -77,7 +98,14 @@ def verdict_view(verdict: Mapping[str, Any], first_row: RowLike | None = None) -
     )
 
 
-def first_divergence(verdict: Mapping[str, Any], row: RowLike | None = None) -> FirstDivergence | None:
+def served(told: Mapping[str, Any]) -> dict[str, Any]:
+    """What was served, with the answers counted by where they came from: each one is told at its event."""
+    counted = Counter(str(answer.get("source")) for answer in told.get("answers", ()))
+    kept = {name: value for name, value in told.items() if name not in ("answers", "supplied")}
+    return {**kept, "answers": [{"from": source, "count": count} for source, count in counted.most_common()]}
+
+
+def first_divergence(verdict: Mapping[str, Any], row: RowBody | None = None) -> FirstDivergence | None:
     """The first difference with how many others there are, and how many of those merely follow from it."""
     at = verdict.get("first_divergence")
     here = [item for item in verdict.get("differences", ()) if item["ordinal"] == at]
@@ -92,13 +120,24 @@ def first_divergence(verdict: Mapping[str, Any], row: RowLike | None = None) -> 
         label=head["label"],
         about="" if row is None else row.about,
         surface=head["surface"],
-        field=head["field"],
+        field=field_label(head["field"]),
         kind=head["class"],
         recorded=recorded,
         replayed=replayed,
         others=len(later),
         follow=sum(cause == at for cause in later.values()),
+        titles=None if row is None else _titles(row),
     )
+
+
+def _titles(row: RowBody) -> tuple[str, str] | None:
+    one, other = row.recorded, row.replayed
+    if one is None or other is None:
+        return None
+    recorded, replayed = (
+        " ".join(str(part) for part in (side["type"], side["label"], side["about"]) if part) for side in (one, other)
+    )
+    return None if recorded == replayed else (recorded, replayed)
 
 
 def counts(tally: Mapping[str, int]) -> list[str]:

@@ -11,9 +11,17 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, Protocol
 
+from app.web.formats import plural, utc
 from app.web.values import Shown, show, show_pair
+from app.web.views_story import Step
 
 FOLD_FROM: Final = 4  # a stretch of this many equal events is folded
+BRIEF: Final = 4_000  # characters of a payload that the timeline shows
+FIELDS: Final = 12  # differing fields of one event that the timeline shows; the event itself has them all
+NODES: Final = 1_000  # elements that a window's rows may take: with all that is around them, a page has 1,500
+# What every name of the framework begins with, and nobody wants to read forty times; titles hold the whole name.
+_STAMPS: Final = "last access of "
+_PREFIXES: Final = ("attributes.beam_agents.", "attributes.", "memory.")
 
 GLYPHS: Final = {
     "equal": ("=", "equal"),
@@ -56,9 +64,15 @@ class RowBody(RowLike, Protocol):
     def fields(self) -> Sequence[Mapping[str, Any]]: ...
 
 
+def field_label(name: str) -> str:
+    """A field's name without what every name begins with."""
+    prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
+    return name[len(prefix) :] or name
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field on both sides. `name` is as stored; `short` is its last part, for small boxes."""
+    """One field on both sides. `name` is as stored; `label` leaves out what every name begins with."""
 
     name: str
     state: str
@@ -67,27 +81,48 @@ class Field:
     group: str = ""
 
     @property
-    def short(self) -> str:
-        return self.name.rsplit(".", 1)[-1]
+    def label(self) -> str:
+        return field_label(self.name)
 
     @property
-    def prefix(self) -> str:
-        return self.name[: len(self.name) - len(self.short)]
+    def short(self) -> str:
+        """Its last part, for small boxes."""
+        return self.label.rsplit(".", 1)[-1]
+
+    @property
+    def nodes(self) -> int:
+        return 7 + self.recorded.nodes + self.replayed.nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the ledger tells at one event without being opened, and how many entries it leaves to opening."""
+
+    steps: tuple[Step, ...] = ()
+    untold: int = 0
+
+
+NOTHING_TOLD: Final = Told()
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one side says of an event: what it is."""
+    """What one side says of an event: what it is; `told` are payloads that only this side has."""
 
     type: str
     label: str
     about: str
     step: int | None
+    told: tuple[tuple[str, Shown], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One row of the timeline. A side is None where the event is missing on it."""
+    """One row of the timeline. A side is None where the event is missing on it.
+
+    `changed` are the first fields that differ, `hidden` how many more there are. `story` is what the ledger tells at
+    this event, where it is told without being opened; `untold` counts entries that it leaves to opening.
+    """
 
     ordinal: int
     state: str
@@ -98,8 +133,19 @@ class Line:
     normalised: tuple[Field, ...] = ()
     cause: int | None = None
     first: bool = False
+    hidden: int = 0
+    story: tuple[Step, ...] = ()
+    untold: int = 0
 
     is_fold = False
+
+    @property
+    def last(self) -> int:
+        return self.ordinal
+
+    @property
+    def begin(self) -> int:
+        return self.ordinal
 
     @property
     def glyph(self) -> str:
@@ -124,6 +170,15 @@ class Line:
             names.append("first")
         return " ".join(names)
 
+    @property
+    def nodes(self) -> int:
+        """About how many elements its drawing takes."""
+        told = sum(2 + shown.nodes for side in (self.recorded, self.replayed) if side for _, shown in side.told)
+        fields = 0 if self.cause is not None or not self.changed else 14 + sum(field.nodes for field in self.changed)
+        below = 3 * bool(self.changed or self.story or self.cause is not None) + 2 * (self.cause is not None)
+        story = sum(step.nodes for step in self.story) + 2 * bool(self.untold) + 2 * bool(self.hidden)
+        return 16 + 2 * len(self.normalised) + told + fields + below + story
+
 
 @dataclass(frozen=True, slots=True)
 class Fold:
@@ -134,10 +189,49 @@ class Fold:
     types: str
 
     is_fold = True
+    nodes = 5
+
+    @property
+    def begin(self) -> int:
+        return self.first
 
     @property
     def count(self) -> int:
         return self.last - self.first + 1
+
+
+Item = Line | Fold
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The items of a window that fit the page; `before` and `after` tell whether some were left out at that end."""
+
+    items: list[Item]
+    before: bool
+    after: bool
+
+
+def fit(items: Sequence[Item], at: int | None, *, backwards: bool = False, room: int = NODES) -> Cut:
+    """Take as many items as a page may hold: from the first on, or from the last back, or around ordinal `at`."""
+    if not items:
+        return Cut([], before=False, after=False)
+    anchor = len(items) - 1 if backwards else 0
+    if at is not None:
+        anchor = next((n for n, item in enumerate(items) if item.last >= at), len(items) - 1)
+    first = last = anchor
+    left = room - items[anchor].nodes
+    while True:
+        grown = False
+        # After an event comes what follows from it, so that side grows twice as fast.
+        for step in (1, 1, -1):
+            n = last + 1 if step > 0 else first - 1
+            if 0 <= n < len(items) and items[n].nodes <= left:
+                left -= items[n].nodes
+                first, last = min(first, n), max(last, n)
+                grown = True
+        if not grown:
+            return Cut(list(items[first : last + 1]), before=first > 0, after=last + 1 < len(items))
 
 
 def timeline(
@@ -148,23 +242,39 @@ def timeline(
     first_divergence: int | None,
     unfolded: Collection[int] = (),
     fold: bool = True,
-) -> list[Line | Fold]:
-    """Lay out rows; `bodies` holds the differing ones by ordinal, `unfolded` the first ordinals of opened folds."""
-    items: list[Line | Fold] = []
-    for foldable, stretch in _stretches(rows):
-        if fold and foldable and len(stretch) >= FOLD_FROM and stretch[0].ordinal not in unfolded:
+    told: Mapping[int, Told] | None = None,
+) -> list[Item]:
+    """Lay out rows; `bodies` holds the differing ones by ordinal, `unfolded` ordinals of opened folds.
+
+    An event at which the ledger tells something without being opened is never folded away.
+    """
+    stories = told or {}
+    items: list[Item] = []
+    for foldable, stretch in _stretches(rows, stories):
+        inside = {row.ordinal for row in stretch}
+        if fold and foldable and len(stretch) >= FOLD_FROM and inside.isdisjoint(unfolded):
             items.append(Fold(stretch[0].ordinal, stretch[-1].ordinal, _types(stretch)))
         else:
             items += [
-                _line(row, bodies.get(row.ordinal), normalised.get(row.ordinal, ()), first_divergence)
+                _line(
+                    row,
+                    bodies.get(row.ordinal),
+                    normalised.get(row.ordinal, ()),
+                    first_divergence,
+                    stories.get(row.ordinal, NOTHING_TOLD),
+                )
                 for row in stretch
             ]
     return items
 
 
-def _stretches(rows: Sequence[RowLike]) -> Iterator[tuple[bool, list[RowLike]]]:
+def _stretches(rows: Sequence[RowLike], stories: Mapping[int, Told]) -> Iterator[tuple[bool, list[RowLike]]]:
     """Cut rows where equal ones begin or end, and where ordinals jump (a list of differences alone has gaps)."""
-    keyed = groupby(enumerate(rows), lambda item: (item[1].state == "equal", item[1].ordinal - item[0]))
+
+    def foldable(row: RowLike) -> bool:
+        return row.state == "equal" and not stories.get(row.ordinal, NOTHING_TOLD).steps
+
+    keyed = groupby(enumerate(rows), lambda item: (foldable(item[1]), item[1].ordinal - item[0]))
     for (equal, _), stretch in keyed:
         yield equal, [row for _, row in stretch]
 
@@ -175,34 +285,55 @@ def _types(rows: Sequence[RowLike]) -> str:
 
 
 def _line(
-    row: RowLike, body: RowBody | None, normalised: Sequence[Mapping[str, Any]], first_divergence: int | None
+    row: RowLike,
+    body: RowBody | None,
+    normalised: Sequence[Mapping[str, Any]],
+    first_divergence: int | None,
+    told: Told,
 ) -> Line:
-    fields = tuple(_field(item) for item in body.fields) if body is not None else ()
+    stored = () if body is None else body.fields
+    changed = [item for item in stored if item["state"] == "changed"]
     plain = Side(row.event_type, row.label, row.about, row.step)
+    alone = row.state in ("recorded-only", "replayed-only")
     return Line(
         ordinal=row.ordinal,
         state=row.state,
         surface=row.surface,
-        recorded=plain if body is None else _side(body.recorded),
-        replayed=plain if body is None else _side(body.replayed),
-        changed=tuple(field for field in fields if field.state == "changed"),
-        normalised=tuple(field for field in fields if field.state == "normalised")
+        recorded=plain if body is None else _side(body.recorded, alone=alone),
+        replayed=plain if body is None else _side(body.replayed, alone=alone),
+        changed=tuple(_field(item) for item in changed[:FIELDS]),
+        normalised=tuple(_field(item) for item in stored if item["state"] == "normalised")
         or tuple(_field({**item, "name": item["field"], "state": "normalised"}) for item in normalised),
         cause=row.cause,
         first=row.ordinal == first_divergence,
+        hidden=max(0, len(changed) - FIELDS),
+        story=told.steps,
+        untold=told.untold,
     )
 
 
-def _side(event: Mapping[str, Any] | None) -> Side | None:
-    return None if event is None else Side(event["type"], event["label"], event["about"], event["step"])
+def _side(event: Mapping[str, Any] | None, *, alone: bool) -> Side | None:
+    if event is None:
+        return None
+    payload: Mapping[str, str] = event.get("payload") or {}
+    label, about = event["label"], event["about"]
+    if event["type"] == "MEMORY" and not label:
+        label, about = "after the run", plural(sum(name.startswith("memory.") for name in payload), "key")
+    told = [(name.removesuffix("_json"), show(value, BRIEF)) for name, value in payload.items()] if alone else []
+    return Side(event["type"], label, about, event["step"], tuple(told[:FIELDS]))
 
 
 def _field(item: Mapping[str, Any]) -> Field:
-    if item["state"] == "changed":
-        recorded, replayed = show_pair(item["recorded"], item["replayed"])
-    else:
-        recorded, replayed = show(item["recorded"]), show(item["replayed"])
+    one, other = _readable(item["name"], item["recorded"]), _readable(item["name"], item["replayed"])
+    recorded, replayed = show_pair(one, other) if item["state"] == "changed" else (show(one), show(other))
     return Field(item["name"], item["state"], recorded, replayed)
+
+
+def _readable(name: str, value: str | None) -> str | None:
+    """A time in a memory image as people read times."""
+    if value is not None and name.startswith(_STAMPS) and value.isascii() and value.isdigit():
+        return utc(int(value))
+    return value
 
 
 def every_field(row: RowBody) -> list[Field]:
@@ -218,6 +349,7 @@ def every_field(row: RowBody) -> list[Field]:
 
 def _compare(group: str, name: str, one: str | None, other: str | None, known: Mapping[str, str]) -> Field:
     state = known.get(name) or ("equal" if one == other else "changed")
+    one, other = _readable(name, one), _readable(name, other)
     recorded, replayed = show_pair(one, other) if state == "changed" else (show(one), show(other))
     return Field(name, state, recorded, replayed, group)
 

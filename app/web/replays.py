@@ -1,0 +1,78 @@
+"""Asks for runs: which builds, with which recorded answers, trying which decision; for pages and scripts alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter, Request
+from starlette.responses import RedirectResponse, Response
+
+from app.incidents import inputs, service
+from app.incidents.service import Incident, InputRefused, Run, RunInputs
+from app.web.compare import compare_path
+from app.web.forms import Form, read_form
+from app.web.incidents import Typed, incident_page, preview_of
+from app.web.loading import ReplayIncident, principal_of, settings_of, store_of
+from app.web.views import suggested
+
+router = APIRouter(include_in_schema=False)
+
+MAX_BUILDS = 6
+
+
+@router.post("/incidents/{incident_id}/replays")
+async def replay(request: Request, incident: ReplayIncident) -> Response:
+    """The Replay button: queue a run of each chosen build, and go where they can be followed."""
+    form = await read_form(request)
+    asked = Typed.of(form)
+    try:
+        chosen = _builds(form)
+        supplied = RunInputs(inputs.answers_of(asked.tool_answers), await _decision(request, incident, form))
+        runs = await queue_runs(request, incident, chosen, supplied)
+    except InputRefused as refused:
+        return await incident_page(request, incident, code=422, typed=asked, refused=refused)
+    if len(runs) == 1:
+        return RedirectResponse(f"/incidents/{incident.id}/runs/{runs[0].number}", 303)
+    return RedirectResponse(compare_path(incident, [run.number for run in runs]), 303)
+
+
+def _builds(form: Form) -> list[str]:
+    chosen = list(dict.fromkeys(form.values.get("build", ())))
+    if not chosen:
+        raise InputRefused("build", "no build is chosen", "one build, or several to compare", "Tick one.")
+    if len(chosen) > MAX_BUILDS:
+        raise InputRefused("build", f"{len(chosen)} builds are chosen", f"at most {MAX_BUILDS} at once", "Tick fewer.")
+    return chosen
+
+
+async def _decision(request: Request, incident: Incident, form: Form) -> inputs.Decided | None:
+    verb, intent = form.value("decision"), form.value("intent") or ""
+    if not verb:
+        return None
+    if verb != "result":
+        return inputs.decision_of({verb: intent})
+    preview = await preview_of(request, incident, patience_s=None)
+    wait = next((wait for wait in preview.waiting if wait.intent == intent), None) if preview else None
+    if wait is None or incident.entity_key is None:
+        raise InputRefused(
+            "decision", f"nothing waits for intent {intent!r}", "an intent that the page lists", "Load the page again."
+        )
+    return inputs.result_decision(wait, incident.entity_key, form.value("status") or "", form.value("result") or "")
+
+
+async def queue_runs(
+    request: Request, incident: Incident, builds: Sequence[str], supplied: RunInputs = inputs.NOTHING
+) -> list[Run]:
+    """Queue a run of each build in one transaction, the suggested one first: it may vouch for what the others read.
+
+    Raises `UnknownBuild` and `InputRefused`.
+    """
+    settings = settings_of(request)
+    known = [each.name for each in settings.builds]
+    first, _ = suggested(settings.builds, incident, settings.pipelines)
+    who = principal_of(request).name
+    async with store_of(request).write() as session:
+        return [
+            await service.request_replay(session, incident, build, who=who, known=known, inputs=supplied)
+            for build in sorted(builds, key=lambda build: build != first)
+        ]
