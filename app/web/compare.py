@@ -48,8 +48,9 @@ async def compare(
         }
         intents = [await service.rows_with_payload(session, run, "args_json") for run in chosen]
     left, right = _pair(chosen, between)
-    await record_view(request, Action.EVIDENCE_READ, incident, compared=[left.number, right.number], start=start)
     context = await _steps(request, left, right, start)
+    if context["told"]:
+        await record_view(request, Action.EVIDENCE_READ, incident, compared=[left.number, right.number], start=start)
     return pages_of(request).page(
         "compare.html",
         request,

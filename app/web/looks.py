@@ -14,7 +14,7 @@ from app.incidents import service
 from app.incidents.service import Facet, Filters, LedgerRow, Neighbours, ReadSession, Run, RunRow, Window
 from app.web.loading import MAX_NUMBER
 from app.web.views_story import Step, Telling, story
-from app.web.views_timeline import Item, Told, fit, timeline
+from app.web.views_timeline import Item, Told, fit, sketch
 
 WINDOW: Final = 200
 _STORIES: Final = 12  # events of a window that may tell their story unasked
@@ -90,7 +90,7 @@ async def seen(session: ReadSession, run: Run, look: Look, first: RunRow | None)
     differing = await service.rows_of(
         session, run, start=begin, limit=WINDOW, filters=replace(look.filters, only_differences=True), bodies=True
     )
-    items = timeline(
+    items = sketch(
         window.rows,
         bodies={row.ordinal: row for row in differing.rows if row.ordinal <= last},
         normalised=_normalised(verdict),

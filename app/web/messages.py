@@ -50,8 +50,9 @@ def _of(message: Any) -> Iterator[Message]:
         yield part if isinstance(part, Message) else Message(shown, part)
     for call in message.get("tool_calls") or ():
         yield _call(role, call)
-    if any(value not in (None, [], {}) for value in rest.values()):
-        yield Message(shown, rest)
+    beside = {name: value for name, value in rest.items() if value not in (None, [], {})}
+    if beside:
+        yield Message(shown, beside)
 
 
 def _known(message: Mapping[str, Any]) -> bool:

@@ -65,6 +65,7 @@ async def _page(
         context = _header(request, current, first, evidence) | {
             "seen": await seen(session, current.run, look, first),
             "look": look,
+            "unfolded": list(look.unfolded),
             "vouchers": vouchers,
             "settled": settled(current.run, vouchers),
             "loose": await _loose(session, current, first),

@@ -11,20 +11,17 @@ import json
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 from itertools import islice
 from typing import Any, Final
 
+from app.web.marking import pieces_of
+
 LARGE: Final = 32 * 1024  # characters; beyond it a value is shown as head, size, digest and download
 HEAD: Final = 1024
-_TOKENS: Final = re.compile(r"\w+|\s+|[^\w\s]")
-_MATCHABLE: Final = 1500  # tokens a side: the matcher is quadratic, so longer ones are compared by their ends
 _FOLD: Final = 600  # an equal stretch longer than this, in characters, is folded
 _CONTEXT: Final = 120
-_CRUMB: Final = 2
 _LINE: Final = 90  # characters of JSON that a ledger shows on one line
 _MARKS: Final = 10  # occurrences of emphasised words that are marked in one value
-_MOST: Final = 60  # pieces of one value; what comes after that many is one difference, so that a page stays small
 _DIFFERENT: Final = 4096  # characters of one difference that are shown
 
 
@@ -199,7 +196,7 @@ def _items(opening: str, closing: str, items: Iterator[str], depth: int) -> Iter
 def _mark(a: str, b: str) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
     left: list[Span] = []
     right: list[Span] = []
-    for equal, piece_a, piece_b in _bounded(list(_joined(list(_pieces(a, b))))):
+    for equal, piece_a, piece_b in pieces_of(a, b):
         if equal:
             left += _equal(piece_a)
             right += _equal(piece_b)
@@ -207,56 +204,6 @@ def _mark(a: str, b: str) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
             left += _different(piece_a)
             right += _different(piece_b)
     return tuple(left), tuple(right)
-
-
-def _bounded(pieces: list[tuple[bool, str, str]]) -> list[tuple[bool, str, str]]:
-    """Take what comes after many pieces as one difference."""
-    if len(pieces) <= _MOST:
-        return pieces
-    rest = pieces[_MOST - 1 :]
-    return [*pieces[: _MOST - 1], (False, "".join(p[1] for p in rest), "".join(p[2] for p in rest))]
-
-
-def _joined(pieces: list[tuple[bool, str, str]]) -> Iterator[tuple[bool, str, str]]:
-    """Let differences swallow the crumbs between them: two ids differ as a whole, not in all but their hyphens."""
-    pending = ("", "")
-    for index, (equal, a, b) in enumerate(pieces):
-        crumb = equal and len(a) <= _CRUMB and 0 < index < len(pieces) - 1
-        if equal and not crumb:
-            if any(pending):
-                yield False, *pending
-                pending = ("", "")
-            yield True, a, b
-        else:
-            pending = (pending[0] + a, pending[1] + b)
-    if any(pending):
-        yield False, *pending
-
-
-def _pieces(a: str, b: str) -> Iterator[tuple[bool, str, str]]:
-    """Cut both into stretches that are equal and stretches that are not, in order."""
-    tokens_a, tokens_b = _TOKENS.findall(a), _TOKENS.findall(b)
-    head = _common(tokens_a, tokens_b)
-    tail = _common(tokens_a[head:][::-1], tokens_b[head:][::-1])
-    middle_a, middle_b = tokens_a[head : len(tokens_a) - tail], tokens_b[head : len(tokens_b) - tail]
-    if head:
-        yield True, "".join(tokens_a[:head]), "".join(tokens_b[:head])
-    if len(middle_a) > _MATCHABLE or len(middle_b) > _MATCHABLE:
-        yield False, "".join(middle_a), "".join(middle_b)
-    else:
-        for tag, i, j, k, m in SequenceMatcher(None, middle_a, middle_b, autojunk=False).get_opcodes():
-            yield tag == "equal", "".join(middle_a[i:j]), "".join(middle_b[k:m])
-    if tail:
-        yield True, "".join(tokens_a[len(tokens_a) - tail :]), "".join(tokens_b[len(tokens_b) - tail :])
-
-
-def _common(a: list[str], b: list[str]) -> int:
-    count = 0
-    for one, other in zip(a, b, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
 
 
 def _equal(text: str) -> list[Span]:

@@ -6,9 +6,10 @@ It knows rows and events as they are stored, and no framework: types, labels and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import partial
+from itertools import cycle, groupby
 from typing import Any, Final, Protocol
 
 from app.web.formats import plural, utc
@@ -203,6 +204,22 @@ class Fold:
 Item = Line | Fold
 
 
+class Sketch:
+    """A line that is drawn when it is known to be needed: marking words takes its time, and most rows fit no page."""
+
+    def __init__(self, begin: int, last: int, draw: Callable[[], Item]) -> None:
+        self.begin = begin
+        self.last = last
+        self._draw = draw
+        self._drawn: Item | None = None
+
+    @property
+    def item(self) -> Item:
+        if self._drawn is None:
+            self._drawn = self._draw()
+        return self._drawn
+
+
 @dataclass(frozen=True, slots=True)
 class Cut:
     """The items of a window that fit the page; `before` and `after` tell whether some were left out at that end."""
@@ -212,29 +229,35 @@ class Cut:
     after: bool
 
 
-def fit(items: Sequence[Item], at: int | None, *, backwards: bool = False, room: int = NODES) -> Cut:
-    """Take as many items as a page may hold: from the first on, or from the last back, or around ordinal `at`."""
-    if not items:
+def fit(sketches: Sequence[Sketch], at: int | None, *, backwards: bool = False, room: int = NODES) -> Cut:
+    """Draw as many items as a page may hold: from the first on, or from the last back, or around ordinal `at`."""
+    if not sketches:
         return Cut([], before=False, after=False)
-    anchor = len(items) - 1 if backwards else 0
+    first = len(sketches) - 1 if backwards else 0
     if at is not None:
-        anchor = next((n for n, item in enumerate(items) if item.last >= at), len(items) - 1)
-    first = last = anchor
-    left = room - items[anchor].nodes
-    while True:
-        grown = False
-        # After an event comes what follows from it, so that side grows twice as fast.
-        for step in (1, 1, -1):
-            n = last + 1 if step > 0 else first - 1
-            if 0 <= n < len(items) and items[n].nodes <= left:
-                left -= items[n].nodes
-                first, last = min(first, n), max(last, n)
-                grown = True
-        if not grown:
-            return Cut(list(items[first : last + 1]), before=first > 0, after=last + 1 < len(items))
+        first = next((n for n, sketch in enumerate(sketches) if sketch.last >= at), len(sketches) - 1)
+    last = first
+    left = room - sketches[first].item.nodes
+    # After an event comes what follows from it, so that side grows twice as fast.
+    open_sides, turn = {1, -1}, cycle((1, 1, -1))
+    while open_sides:
+        side = next(turn)
+        n = last + 1 if side > 0 else first - 1
+        if not 0 <= n < len(sketches) or sketches[n].item.nodes > left:
+            open_sides.discard(side)
+        elif side in open_sides:
+            left -= sketches[n].item.nodes
+            first, last = min(first, n), max(last, n)
+    items = [sketch.item for sketch in sketches[first : last + 1]]
+    return Cut(items, before=first > 0, after=last + 1 < len(sketches))
 
 
-def timeline(
+def timeline(rows: Sequence[RowLike], **how: Any) -> list[Item]:
+    """All of `sketch`, drawn."""
+    return [each.item for each in sketch(rows, **how)]
+
+
+def sketch(
     rows: Sequence[RowLike],
     *,
     bodies: Mapping[int, RowBody],
@@ -243,28 +266,23 @@ def timeline(
     unfolded: Collection[int] = (),
     fold: bool = True,
     told: Mapping[int, Told] | None = None,
-) -> list[Item]:
+) -> list[Sketch]:
     """Lay out rows; `bodies` holds the differing ones by ordinal, `unfolded` ordinals of opened folds.
 
     An event at which the ledger tells something without being opened is never folded away.
     """
     stories = told or {}
-    items: list[Item] = []
+    items: list[Sketch] = []
     for foldable, stretch in _stretches(rows, stories):
+        begin, last = stretch[0].ordinal, stretch[-1].ordinal
         inside = {row.ordinal for row in stretch}
         if fold and foldable and len(stretch) >= FOLD_FROM and inside.isdisjoint(unfolded):
-            items.append(Fold(stretch[0].ordinal, stretch[-1].ordinal, _types(stretch)))
-        else:
-            items += [
-                _line(
-                    row,
-                    bodies.get(row.ordinal),
-                    normalised.get(row.ordinal, ()),
-                    first_divergence,
-                    stories.get(row.ordinal, NOTHING_TOLD),
-                )
-                for row in stretch
-            ]
+            items.append(Sketch(begin, last, partial(Fold, begin, last, _types(stretch))))
+            continue
+        for row in stretch:
+            known = bodies.get(row.ordinal), normalised.get(row.ordinal, ())
+            draw = partial(_line, row, *known, first_divergence, stories.get(row.ordinal, NOTHING_TOLD))
+            items.append(Sketch(row.ordinal, row.ordinal, draw))
     return items
 
 

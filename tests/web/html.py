@@ -22,6 +22,7 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.open: list[str] = []
         self.words: list[str] = []
+        self.elements = 0
         self.feed(answer.text)
         self.close()
         assert self.open == [], f"unclosed: {self.open}"
@@ -33,6 +34,7 @@ class Page(HTMLParser):
         return re.sub(r" ([,.:;)])", r"\1", " ".join("".join(self.words).split()))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements += 1
         if tag != "wbr":
             self.words.append(" ")
         if tag not in VOID:

@@ -172,7 +172,7 @@ async def test_statuses(api: httpx.AsyncClient) -> None:
         ("POST", replays, {"json": []}, 422),
         ("POST", replays, {"content": b"{", "headers": {"Content-Type": "application/json"}}, 400),
         ("POST", replays, {"data": {"build": "a01_fraud_completed"}}, 415),
-        ("POST", replays, {"content": b" " * 70_000, "headers": {"Content-Type": "application/json"}}, 413),
+        ("POST", replays, {"content": b" " * 5_000_000, "headers": {"Content-Type": "application/json"}}, 413),
     ]
     for method, path, sent, status in cases:
         answer = await api.request(method, path, **sent)  # type: ignore[arg-type]
@@ -220,6 +220,7 @@ async def test_the_document_describes_what_is_there(api: httpx.AsyncClient) -> N
         ("/api/v1/exports/{export_id}/retry", "post"),
         ("/api/v1/shares", "get"),
         ("/api/v1/shares/{share_id}", "delete"),
+        ("/api/v1/replays/{replay_id}/ledger", "get"),
     }
     for methods in document["paths"].values():
         for operation in methods.values():

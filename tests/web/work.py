@@ -2,9 +2,9 @@
 
 import asyncio
 
-from app.incidents import service
+from app.incidents import inputs, service
 from app.incidents.service import EvidenceFile, Report, Run, Store
-from app.replay.engine import replay
+from app.replay.engine import Options, replay
 from app.replay.inprocess import InProcessRunner
 from tests.golden.scenarios import scenario
 
@@ -28,14 +28,22 @@ async def work(store: Store, run_id: str) -> Report:
     async with store.read() as session:
         incident = await service.get_incident(session, run.incident_id)
         files = await service.evidence_files(session, incident, run.evidence_ids)
-    report = await asyncio.to_thread(_replay, run.build, files, incident.wanted_seq)
+        vindicated = await service.vindicated_reads(session, run)
+    options = Options(
+        incident.wanted_seq,
+        ledger_bytes=service.LEDGER_BYTES,
+        tool_answers=tuple(inputs.engine_answers(run.tool_answers or [])),
+        vindicated=vindicated,
+    )
+    files = files if run.decision is None else inputs.decided(files, run.decision)
+    report = await asyncio.to_thread(_replay, run.build, files, options)
     await finish(store, run, report)
     return report
 
 
-def _replay(build: str, files: list[EvidenceFile], seq: int | None) -> Report:
+def _replay(build: str, files: list[EvidenceFile], options: Options) -> Report:
     runner = InProcessRunner()
     try:
-        return replay(files, runner, scenario(build).code(), seq=seq)
+        return replay(files, runner, scenario(build).code(), options=options)
     finally:
         runner.close()
