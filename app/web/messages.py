@@ -48,7 +48,8 @@ def _of(message: Any) -> Iterator[Message]:
     shown = " ".join(str(part) for part in (role, name, answers) if part)
     for part in _parts(message.get("content")):
         yield part if isinstance(part, Message) else Message(shown, part)
-    for call in message.get("tool_calls") or ():
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else [calls] if calls else []:
         yield _call(role, call)
     beside = {name: value for name, value in rest.items() if value not in (None, [], {})}
     if beside:
@@ -56,7 +57,8 @@ def _of(message: Any) -> Iterator[Message]:
 
 
 def _known(message: Mapping[str, Any]) -> bool:
-    return message.get("role") in _ROLES and ("content" in message or "tool_calls" in message)
+    role = message.get("role")
+    return isinstance(role, str) and role in _ROLES and ("content" in message or "tool_calls" in message)
 
 
 def _parts(content: Any) -> Iterator[Any]:

@@ -38,11 +38,12 @@ class FirstDivergence:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A memory read that the state of the run could not vouch for."""
+    """A memory read that the state of the run could not vouch for; `proven` where a recorded request carries it."""
 
     name: str
     why: str
     vindicated: bool
+    proven: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,10 @@ def verdict_view(
         reason=reason,
         details=pairs(other_details(reason["details"])) if reason else (),
         miss=miss_of(reason["details"], evidence or {}) if reason else None,
-        reads=[Read(read["read"], read["why"], read["vindicated"]) for read in verdict.get("reads", ())],
+        reads=[
+            Read(read["read"], read["why"], read["vindicated"], read.get("proven", False))
+            for read in verdict.get("reads", ())
+        ],
         products=products_of(verdict.get("replayed", {})),
         first=first_divergence(verdict, first_row),
         counts=counts(verdict.get("counts", {})),

@@ -1,4 +1,4 @@
-"""Asking for runs, and reading why they came out as they did: plan, story, misses, tool answers, what-if, comparison."""
+"""Asking for runs, and reading why they came out as they did: plan, story, misses, answers, what-if, comparison."""
 
 from __future__ import annotations
 
@@ -214,7 +214,8 @@ async def test_a_captured_response_that_is_not_there_is_404(person: Browser, sto
 # Reads that other builds vouch for -----------------------------------------------------------------------------------
 
 
-DOUBT = {"read": "get('tier')", "why": "the key was written since", "vindicated": False}
+DOUBT = {"read": "get('tier')", "why": "the key was written since", "vindicated": False, "proven": False}
+PROVEN = {**DOUBT, "proven": True}
 
 
 async def ended(store: Store, incident: Incident, verdict: Verdict, build: str = D01) -> None:
@@ -229,16 +230,17 @@ async def test_a_run_in_doubt_says_who_has_vouched_since_and_is_judged_again(per
     alone = await page(person, f"{base}/1")
     assert "get('tier'): the key was written since." in alone.text
     assert "Judge again" not in alone.text
-    await ended(store, incident, Verdict(Outcome.REPRODUCED, "", reads=(DOUBT,)), U01)
+    await ended(store, incident, Verdict(Outcome.REPRODUCED, "", reads=(PROVEN,)), U01)
     shown = await page(person, f"{base}/1")
-    assert f"✓ run 2 of {U01} reproduced after reading it, so this is the right value." in shown.text
+    assert f"✓ run 2 of {U01} reproduced after reading it, and proved the value." in shown.text
+    assert "✓ proven: a recorded model request carries the value." in (await page(person, f"{base}/2")).text
     answer = await person.post(f"{base}/1/again")
     assert answer.headers["location"] == f"{base}/3"
     vindicated = {**DOUBT, "vindicated": True}
     again = (await runs(store, incident))[0]
     await finish(store, await claim(store, again.id), Report(Verdict(Outcome.DIVERGED, "", reads=(vindicated,))))
     found = await page(person, f"{base}/3")
-    assert "that the state cannot vouch for by itself, each vouched for by another run" in found.text
+    assert "that the state cannot vouch for by itself, each vouched for" in found.text
     assert "Judge again" not in found.text
 
 
