@@ -178,7 +178,7 @@
   addEventListener("hashchange", arrive);
   // An empty field filters nothing, so it has no place in the address.
   document.addEventListener("htmx:configRequest", (event) => {
-    if (!event.target.closest?.(".filters")) return;
+    if (!event.target.closest?.(".sieve")) return;
     for (const [name, value] of [...event.detail.formData.entries()]) if (value === "") event.detail.formData.delete(name);
   });
   document.addEventListener("htmx:responseError", (event) => say(`The console answered ${event.detail.xhr.status}`));
