@@ -233,7 +233,7 @@ async def test_a_run_in_doubt_says_who_has_vouched_since_and_is_judged_again(per
     await ended(store, incident, Verdict(Outcome.REPRODUCED, "", reads=(PROVEN,)), U01)
     shown = await page(person, f"{base}/1")
     assert f"✓ run 2 of {U01} reproduced after reading it, and proved the value." in shown.text
-    assert "✓ proven: a recorded model request carries the value." in (await page(person, f"{base}/2")).text
+    assert "✓ proven by what was recorded." in (await page(person, f"{base}/2")).text
     answer = await person.post(f"{base}/1/again")
     assert answer.headers["location"] == f"{base}/3"
     vindicated = {**DOUBT, "vindicated": True}
