@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 from app.commands.common import CommandError, add_options
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from app.jobs.replayer import SandboxedReplayer
     from app.settings import Settings
 
@@ -72,7 +75,9 @@ def _replayer(settings: Settings) -> SandboxedReplayer:
     from app.jobs.replayer import Confinement, SandboxedReplayer
 
     held = settings.sandbox
-    secret = [settings.home] if settings.source is None else [settings.home, settings.source]
+    secret = [settings.home, *(_secret_files(settings))]
+    if settings.source is not None:
+        secret.append(settings.source)
     confinement = Confinement(
         unconfined=held.unconfined,
         allow_network=held.allow_network,
@@ -81,3 +86,16 @@ def _replayer(settings: Settings) -> SandboxedReplayer:
         denied=tuple(map(str, secret)),
     )
     return SandboxedReplayer(settings.builds, confinement)
+
+
+def _secret_files(settings: Settings) -> Iterator[Path]:
+    """Files that hold secrets of the pipelines: agent code must not read them, wherever they lie."""
+    from app.kafka.config import Secret
+
+    for pipeline in settings.pipelines:
+        security = pipeline.security
+        if security.key is not None:
+            yield security.key
+        for value in (security.username, security.password, security.key_password, *pipeline.client.values()):
+            if isinstance(value, Secret) and value.file is not None:
+                yield value.file

@@ -130,3 +130,17 @@ async def test_export_refuses_what_makes_no_sense(tmp_path: Path, database: Data
         code, _, error = await export(tmp_path, database, *words)
         assert (code, problem in error) == (2, True), error
         assert len(error.splitlines()) == 1
+
+
+def test_a_worker_keeps_agent_code_from_the_brokers_secrets(tmp_path: Path) -> None:
+    from app.commands.worker import _replayer
+    from app.settings import load
+
+    path = configure(tmp_path, "localhost:1")
+    security = (
+        '[pipelines.security]\nprotocol = "sasl_ssl"\nmechanism = "PLAIN"\nusername = { env = "U" }\n'
+        'password = { file = "secrets/kafka" }\n'
+    )
+    path.write_text(path.read_text().replace("[pipelines.topics]", security + "[pipelines.topics]"))
+    denied = _replayer(load(path, {})).confinement.denied
+    assert {str(path), str(tmp_path / "secrets" / "kafka")} <= set(denied)
