@@ -176,6 +176,7 @@
     }
   });
   addEventListener("hashchange", arrive);
+  document.addEventListener("change", (event) => { if (event.target.matches(".sieve select")) event.target.form.requestSubmit(); });
   // An empty field filters nothing, so it has no place in the address.
   document.addEventListener("htmx:configRequest", (event) => {
     if (!event.target.closest?.(".sieve")) return;

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.incidents.live import PartitionProgress, TopicProgress
+from app.web import patterns_why
 from app.web.problems import FileTrouble
 from app.web.values import show, show_pair
 from app.web.views import STATUSES, Pair, pairs
@@ -115,10 +116,18 @@ _STEPS = (
 def samples() -> dict[str, Any]:
     """The context of `patterns.html`."""
     bodies = {row.ordinal: row for row in _ROWS if row.recorded or row.replayed}
+    again = [replace(row, ordinal=row.ordinal + 100) for row in _ROWS]
     return {
         "statuses": STATUSES,
-        "items": timeline(_ROWS, bodies=bodies, normalised=_NORMALISED, first_divergence=7),
+        "items": timeline(_ROWS, bodies=bodies, normalised=_NORMALISED, first_divergence=7, told=patterns_why.told()),
+        "unified_items": timeline(
+            again,
+            bodies={row.ordinal: row for row in again if row.ordinal - 100 in bodies},
+            normalised={},
+            first_divergence=107,
+        ),
         "unfolded": [],
+        **patterns_why.samples(),
         "clock": _CLOCK,
         "key": b"customer-42",
         "binary_key": bytes.fromhex("00ff806b"),

@@ -104,12 +104,14 @@ def choices(
     pipelines: Sequence[Pipeline] = (),
     *,
     typed: Sequence[str] = (),
+    last: str = "",
     hooks: Sequence[str] = (),
 ) -> list[Choice]:
-    """The builds on offer; selected are those typed before, else the suggested one, else the first."""
+    """The builds on offer; selected are those typed before, else the suggested one, else the last used or the first."""
     first, note = suggested(builds, incident, pipelines)
     names = [build.name for build in builds]
-    wanted = set(typed) & set(names) or {first if first is not None else next(iter(names), "")}
+    otherwise = last if last in names else next(iter(names), "")
+    wanted = set(typed) & set(names) or {otherwise if first is None else first}
     return [
         Choice(
             build.name,

@@ -10,6 +10,7 @@ from app.incidents.live import LiveStatus
 from app.incidents.service import Evidence, Incident, Run
 from app.web.formats import NOT_RECORDED, utc
 from app.web.views import Pair, Status, status_of, took
+from app.web.views_inputs import decision_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,16 @@ class RunLine:
             run.build,
             run.kind,
             status_of(run),
-            run.headline,
+            _tried(run.decision) if run.decision is not None else run.headline,
             run.created_at,
             took(run),
             run.outcome is not None,
         )
+
+
+def _tried(decision: Mapping[str, Any]) -> str:
+    told = decision_of(decision)
+    return f"What if {told.verb} {told.intent[:8]}…{f' ({told.status})' if told.status else ''}: nothing was sent."
 
 
 @dataclass(frozen=True, slots=True)

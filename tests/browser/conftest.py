@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import ConsoleMessage, Page
 
+from app.demo.desk import example
 from app.demo.postgres import Urls
 from tests.conftest import CHROMIUM
 from tests.fixtures.postgres import _copy
@@ -24,7 +26,19 @@ from tests.golden.scenarios import Scenario, scenario
 from tests.web.conftest import configuration
 
 TOKEN = "a-token-for-the-browser"
-BUILDS = ("d01_intent_order", "a01_fraud_completed", "u01_changed_tool_args", "i09_model_changed")
+BUILDS = (
+    "d01_intent_order",
+    "a01_fraud_completed",
+    "u01_changed_tool_args",
+    "i09_model_changed",
+    "i14_tool_answer_in_prompt",
+    "d28_pending_resume_what_if",
+    "m01_drift_pre_post",
+    "m09_union_of_two_caches",
+    "a30_exactly_64_calls",
+)
+# The fraud agent as it would be if its read-only tool asked a server.
+NETWORKED = "fraud-networked"
 
 
 @pytest.fixture(scope="session")
@@ -80,7 +94,7 @@ class Console:
 def console(postgres: Urls, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
     """Start console and worker once for all browser tests."""
     folder = tmp_path_factory.mktemp("console")
-    (folder / "hindcast.toml").write_text(configuration(BUILDS))
+    (folder / "hindcast.toml").write_text(f"{configuration(BUILDS)}\n\n{_networked(folder)}\n\n{_refunds()}")
     with _copy(postgres, template) as database:
         environment = os.environ | {
             "HINDCAST_TOKEN": TOKEN,
@@ -105,6 +119,28 @@ def console(postgres: Urls, template: str, tmp_path_factory: pytest.TempPathFact
                     process.wait(10)
                 except subprocess.TimeoutExpired:
                     process.kill()
+
+
+def _networked(folder: Path) -> str:
+    source = (scenario("a01_fraud_completed").folder / "agent.py").read_text()
+    tool = "def risk_lookup(card: str, limit: int = 5) -> str:"
+    assert tool in source
+    call = '    __import__("socket").create_connection(("cards.example", 443))'
+    (folder / "networked").mkdir()
+    (folder / "networked" / "agent.py").write_text(source.replace(tool, f"{tool}\n{call}"))
+    lines = [f'name = "{NETWORKED}"', 'agent = "agent:AGENT"', 'registry = "agent:TOOLS"', 'decode = "agent:decode"']
+    return "\n".join(["[[builds]]", *lines, f'paths = ["{folder / "networked"}"]'])
+
+
+def _refunds() -> str:
+    """The two builds of the demo's story."""
+    hooks = [f'{hook} = "refunds.agent:{name}"' for hook, name in (("registry", "TOOLS"), ("decode", "decode"))]
+    hooks += ['agent = "refunds.agent:AGENT"', 'config = "refunds.agent:CONFIG"']
+    parts = [
+        "\n".join(["[[builds]]", f'name = "refunds-{version}"', *hooks, f'paths = ["{example() / version}"]'])
+        for version in ("v1", "v2")
+    ]
+    return "\n\n".join(parts)
 
 
 def _start(folder: Path, command: str, environment: dict[str, str], *options: str) -> subprocess.Popen[str]:
@@ -140,6 +176,16 @@ class Looking:
     """Whether axe is at work: it tries inline styles of its own, which our policy refuses, as it should."""
 
     now = False
+
+
+def press_replay(page: Page, *builds: str) -> None:
+    """Tick these builds and no other, and press Replay."""
+    form = page.get_by_role("group", name="Builds to replay with")
+    for box in form.get_by_role("checkbox", checked=True).all():
+        box.uncheck()
+    for build in builds:
+        form.get_by_role("checkbox", name=re.compile(rf"^{re.escape(build)}( |$)")).check()
+    page.get_by_role("button", name="Replay", exact=True).click()
 
 
 def accessible(page: Page) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import accessible
+from tests.browser.conftest import accessible, press_replay
 
 ROOT = Path(__file__).parents[2]
 SOON = 30_000
@@ -80,8 +80,7 @@ def in_both_themes(page: Page) -> None:
 
 
 def replay(page: Page, build: str, outcome: str) -> None:
-    page.get_by_label("Build to replay with").select_option(build)
-    page.get_by_role("button", name="Replay", exact=True).click()
+    press_replay(page, build)
     expect(page.locator("header .badge")).to_contain_text(outcome, timeout=SOON)
 
 
@@ -126,7 +125,7 @@ def test_from_a_row_to_two_verdicts(desk: Page, demo: Demo) -> None:
     replay(desk, "refunds-v2", "diverged")
     expect(desk.locator("#verdict")).to_contain_text("APPROVAL")
     desk.goto(incident)
-    runs = desk.locator("#runs + .scroll")
+    runs = desk.locator("#runs-list")
     expect(runs).to_contain_text("reproduced")
     expect(runs).to_contain_text("diverged")
     in_both_themes(desk)
@@ -136,13 +135,13 @@ def test_a_chosen_build_outlives_evidence_that_arrives(desk: Page, demo: Demo) -
     desk.goto(f"{demo.base}/activations?key=customer-58")
     desk.get_by_role("button", name=re.compile("Open an incident")).first.click()
     incident = desk.url
-    desk.get_by_label("Build to replay with").select_option("refunds-v2")
+    desk.get_by_role("checkbox", name=re.compile("refunds-v2")).check()
     other = desk.context.new_page()
     other.goto(f"{incident}/export")
     other.get_by_label("Reason").fill("it waits")
     other.get_by_role("button", name="Export key").click()
     expect(desk.locator("#steps .s-done", has_text="Snapshot")).to_be_visible(timeout=SOON)
-    expect(desk.get_by_label("Build to replay with")).to_have_value("refunds-v2")
+    expect(desk.get_by_role("checkbox", name=re.compile("refunds-v2"))).to_be_checked()
 
 
 def test_links_of_alerts_lead_to_the_row(desk: Page, demo: Demo) -> None:

@@ -76,7 +76,7 @@ def test_keys_walk_the_timeline(operator: Page, runs: dict[str, str]) -> None:
     expect(current).to_have_id("e4")
     assert operator.url.endswith("#e4")
     operator.keyboard.press("o")
-    expect(operator.locator("#e4 .opened")).to_contain_text("attributes.beam_agents.intent_id")
+    expect(operator.locator("#e4 .opened")).to_contain_text("intent_id")
     operator.keyboard.press("o")
     expect(operator.locator("#e4 .opened")).to_have_count(0)
     operator.keyboard.press("?")

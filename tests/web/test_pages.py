@@ -432,6 +432,12 @@ async def test_builds_are_listed_with_what_they_import(person: Browser) -> None:
         assert text in shown.text
 
 
+async def test_the_patterns_page_tells_why(person: Browser) -> None:
+    shown = await page(person, "/patterns")
+    for text in ("model saw", "nearest recorded", "would make it exact", "not in run 2", "Line 2 is no JSON", "minus"):
+        assert text in shown.text
+
+
 async def test_the_patterns_page_holds_every_status(person: Browser) -> None:
     shown = await page(person, "/patterns")
     for word in (

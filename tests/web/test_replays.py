@@ -329,6 +329,7 @@ async def test_a_suspended_incident_offers_its_decisions(person: Browser, store:
     assert f"what if rejecting {approval.intent[:8]}…" in found.text
     listed = await page(person, base)
     assert "run 1 what-if" in listed.text
+    assert f'value="{D28}" checked' in listed.html, "what was used last is offered first"
     fields = {"build": D28, "decision": "result", "intent": tool.intent, "status": "ERROR", "result": "no such account"}
     answer = await person.post(f"{base}/replays", fields)
     second = (await runs(store, incident))[0]
