@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from app.incidents.service import Incident, Store
     from app.settings import Settings
 
+_GRACE_S = 5.0
+
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Add this command's options to its parser."""
@@ -97,7 +99,8 @@ async def _wait(store: Store, incident: Incident, timeout_s: float) -> LiveStatu
         import asyncio
 
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
+        begun = loop.time()
+        deadline = begun + timeout_s
         while True:
             async with store.read() as session:
                 now = await service.get_incident(session, incident.id)
@@ -106,7 +109,9 @@ async def _wait(store: Store, incident: Incident, timeout_s: float) -> LiveStatu
                 one.gathering.gathering_state.finished for one in status.gatherings
             ):
                 return status
-            if status.collector is None or not status.collector.alive:
+            # One that has just been started leaves its first sign of life once it holds the pipeline.
+            followed = status.collector is not None and status.collector.alive
+            if not followed and loop.time() > begun + _GRACE_S:
                 raise CommandError(
                     f"no collector follows the pipeline {incident.pipeline!r}; start `hindcast collect` where the"
                     f" broker can be reached. What was asked for stays asked for in incident {incident.id}"

@@ -81,19 +81,24 @@ async def keyed_places(
 
 
 async def snapshots_of(session: ReadSession, stream_ids: Collection[int], entity_key: bytes, limit: int) -> list[Any]:
-    """List the latest snapshots of a key, whoever asked for them."""
+    """List the latest snapshots of a key, whoever asked for them; an answer to us only once it is noted as that."""
     values = {"key": entity_key, "streams": list(stream_ids), "limit": limit}
     return list((await session.execute(_SNAPSHOTS, values)).all())
 
 
+# Whose answers are still noted.
+_SETTLES: Final = "e.created_at > clock_timestamp() - interval '30 days'"
 _KEYED: Final = text(
     'SELECT stream_id, partition, "offset" FROM keyed_records WHERE entity_key = :key'
     " AND stream_id = ANY(CAST(:streams AS smallint[]))"
     " ORDER BY abs(CAST(coalesce(at_ms, 0) AS numeric) - :near) LIMIT :limit"
 )
 _SNAPSHOTS: Final = text(
-    "SELECT * FROM snapshots WHERE entity_key = :key AND stream_id = ANY(CAST(:streams AS smallint[]))"
-    " ORDER BY id DESC LIMIT :limit"
+    "SELECT s.* FROM snapshots s WHERE s.entity_key = :key AND s.stream_id = ANY(CAST(:streams AS smallint[]))"
+    f" AND NOT EXISTS (SELECT 1 FROM exports e WHERE e.request_id = s.request_id AND {_SETTLES}"
+    " AND e.pipeline = (SELECT l.pipeline FROM streams l WHERE l.id = s.stream_id)"
+    " AND NOT EXISTS (SELECT 1 FROM export_answers a WHERE a.export_id = e.id AND a.sha256 = s.sha256))"
+    " ORDER BY s.id DESC LIMIT :limit"
 )
 
 
@@ -207,7 +212,7 @@ _UNSETTLED: Final = text(
     " JOIN snapshots s ON s.request_id = e.request_id"
     " JOIN streams l ON l.id = s.stream_id AND l.pipeline = e.pipeline"
     " LEFT JOIN export_answers a ON a.export_id = e.id AND a.sha256 = s.sha256"
-    " WHERE e.pipeline = :pipeline AND a.id IS NULL AND e.created_at > clock_timestamp() - interval '30 days'"
+    f" WHERE e.pipeline = :pipeline AND a.id IS NULL AND {_SETTLES}"
     " ORDER BY s.id LIMIT 50"
 )
 

@@ -34,6 +34,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 _POLL_S: Final = 1.0
 _BEAT_S: Final = 2.0
+# How soon a pipeline that was taken up is said to be followed.
+_LOOK_S: Final = 0.1
 _TIDY_S: Final = 60.0
 _AGAIN_S: Final = 1.0
 _QUIET_S: Final = 30.0
@@ -128,11 +130,16 @@ class Collector:
     async def _beat(self, store: Store, follows: Sequence[Follow]) -> None:
         """Leave signs of life, so that pages can say whether a pipeline is being followed."""
         begun: set[str] = set()
+        last: dict[str, float] = {}
         while True:
             for follow in follows:
                 name, condition = follow.pipeline.name, follow.condition
                 if not condition.holding:
+                    last.pop(name, None)
                     continue  # whoever stands by must not speak for the one that works
+                if time.monotonic() - last.get(name, -_BEAT_S) < _BEAT_S:
+                    continue
+                last[name] = time.monotonic()
                 values = {
                     "trouble": condition.trouble,
                     "detail": {"lags": dict(condition.lags), "missing": dict(condition.missing)},
@@ -144,7 +151,7 @@ class Collector:
                         if name not in begun:
                             await live.began(session, name)
                     begun.add(name)
-            await asyncio.sleep(_BEAT_S)
+            await asyncio.sleep(_LOOK_S)
 
     async def _tidy(self, store: Store) -> None:
         tidied = -_TIDY_S

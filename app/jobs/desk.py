@@ -55,7 +55,9 @@ class Desk:
     wake: Callable[[], None] = lambda: None
     _due: dict[str, list[float]] = field(default_factory=dict, init=False)
     _seen: set[str] = field(default_factory=set, init=False)
+    # Keys of stored records that this round of chores does not know yet, and those that it does.
     _keys: set[bytes] = field(default_factory=set, init=False)
+    _told: set[bytes] = field(default_factory=set, init=False)
     _publishing: asyncio.Task[None] | None = field(default=None, init=False)
     _not_before: float = field(default=0.0, init=False)
     _searches: dict[asyncio.Task[object], Search] = field(default_factory=dict, init=False)
@@ -71,6 +73,8 @@ class Desk:
 
     async def work(self) -> None:
         """Do what is to be done now; one chore that fails stops no other."""
+        # Before answers are noted: what a key's record brings then never overtakes the note of the answer that it is.
+        self._told, self._keys = self._told | self._keys, set()
         for chore in (self._settle, self._publish, self._open_frozen, self._search, self._refresh):
             try:
                 await chore()
@@ -180,7 +184,7 @@ class Desk:
 
     async def _refresh(self) -> None:
         """Bring incidents what has come for their keys; each is looked at when it is new, too."""
-        keys, self._keys = self._keys, set()
+        keys, self._told = self._told, set()
         async with self.store.read() as session:
             watched = await live.collecting(session, self.pipeline.name)
         now = time.monotonic()

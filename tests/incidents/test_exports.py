@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from app.incidents import exports, live, service
+from app.incidents import exports, live, opening, service
 from app.incidents.changes import Changes
 from app.incidents.collecting import Intake
 from app.incidents.errors import IncidentError, NotFound, UnknownPipeline, WrongState
@@ -262,3 +262,21 @@ def test_the_database_holds_exports_to_their_states(database: Database) -> None:
             " version, attempt, deadline_at, due) VALUES ('e', 'none', 'p', '', 'r', '', '', 'requested', 1, 1,"
             " now(), true)"
         )
+
+
+async def test_an_answer_is_evidence_only_once_the_export_says_that_it_was_answered(
+    store: Store, intake: Intake, topics: Topics, incident: Incident
+) -> None:
+    export = await ask(store, incident)
+    others = snapshot("somebody else's")
+    intake.store([topics.batch("snapshots", [(b"k", snapshot(export.request_id, note="ours")), (b"k", others)])])
+    async with store.write() as session:
+        await opening.refresh_incident(session, incident)
+    assert (await view(store, export)).export.state == "requested"
+    async with store.read() as session:
+        kept = await service.evidence_files(
+            session, incident, [file.id for file in await service.evidence_of(session, incident)]
+        )
+    assert [file.data for file in kept if file.role == "snapshot"] == [others]
+    assert await settle(store) == [export.id]
+    assert (await roles(store, incident)).count("snapshot") == 2

@@ -97,6 +97,21 @@ async def test_from_a_row_to_a_replay_that_reproduces(world: World, store: Store
     assert (await reproduce(files)).outcome is Outcome.REPRODUCED
 
 
+async def test_a_pipeline_is_said_to_be_followed_as_soon_as_it_is(
+    world: World, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.jobs.collector._BEAT_S", 3600.0)
+    for _ in range(2):
+        async with world.collecting() as collector:
+
+            async def followed(name: str = collector.name) -> bool:
+                async with store.read() as session:
+                    statuses = await live.collector_statuses(session)
+                return any(one.alive and one.name == name for one in statuses)
+
+            await world.until(followed)
+
+
 async def test_outputs_become_evidence_once_none_can_be_under_way(world: World, store: Store) -> None:
     with world.host():
         async with world.collecting():
