@@ -86,8 +86,6 @@ async def snapshots_of(session: ReadSession, stream_ids: Collection[int], entity
     return list((await session.execute(_SNAPSHOTS, values)).all())
 
 
-# Whose answers are still noted.
-_SETTLES: Final = "e.created_at > clock_timestamp() - interval '30 days'"
 _KEYED: Final = text(
     'SELECT stream_id, partition, "offset" FROM keyed_records WHERE entity_key = :key'
     " AND stream_id = ANY(CAST(:streams AS smallint[]))"
@@ -95,7 +93,8 @@ _KEYED: Final = text(
 )
 _SNAPSHOTS: Final = text(
     "SELECT s.* FROM snapshots s WHERE s.entity_key = :key AND s.stream_id = ANY(CAST(:streams AS smallint[]))"
-    f" AND NOT EXISTS (SELECT 1 FROM exports e WHERE e.request_id = s.request_id AND {_SETTLES}"
+    " AND NOT EXISTS (SELECT 1 FROM exports e WHERE e.request_id = s.request_id"
+    " AND e.created_at > clock_timestamp() - interval '30 days'"  # as below: later ones are never noted
     " AND e.pipeline = (SELECT l.pipeline FROM streams l WHERE l.id = s.stream_id)"
     " AND NOT EXISTS (SELECT 1 FROM export_answers a WHERE a.export_id = e.id AND a.sha256 = s.sha256))"
     " ORDER BY s.id DESC LIMIT :limit"
@@ -212,7 +211,7 @@ _UNSETTLED: Final = text(
     " JOIN snapshots s ON s.request_id = e.request_id"
     " JOIN streams l ON l.id = s.stream_id AND l.pipeline = e.pipeline"
     " LEFT JOIN export_answers a ON a.export_id = e.id AND a.sha256 = s.sha256"
-    f" WHERE e.pipeline = :pipeline AND a.id IS NULL AND {_SETTLES}"
+    " WHERE e.pipeline = :pipeline AND a.id IS NULL AND e.created_at > clock_timestamp() - interval '30 days'"
     " ORDER BY s.id LIMIT 50"
 )
 
