@@ -217,7 +217,7 @@ def test_hosts_that_may_be_asked_for(config: Path) -> None:
 
 def test_the_state_folder(tmp_path: Path) -> None:
     assert settings.home({"HINDCAST_HOME": str(tmp_path)}) == tmp_path
-    assert settings.home({}) == Path(settings.__file__).parents[1] / ".hindcast"  # this is a checkout
+    assert settings.home({}) == Path(settings.__file__).parents[2] / ".hindcast"  # this is a checkout
 
 
 def test_settings_load_little_else_of_hindcast() -> None:

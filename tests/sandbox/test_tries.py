@@ -142,7 +142,7 @@ def test_the_checkout_around_the_app(attempt: Attempt) -> None:
     files = [
         checkout / "pyproject.toml",
         checkout / "README.md",
-        checkout / "app" / "settings.py",
+        checkout / "app" / "settings" / "__init__.py",
         checkout / "Makefile",
     ]
     refused(attempt("tries:read", paths=[str(file) for file in files]))

@@ -1,0 +1,84 @@
+"""The builds of agents that may be replayed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from app.settings.base import Moment, Reference, Section, SettingsError
+
+
+class Build(Section):
+    """One build of an agent that may be replayed: how to import it, and the files it consists of."""
+
+    name: str = Field(description="What people choose it by; unique.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    agent: Reference = Field(description="The agent, as `module:attribute`.")
+    registry: Reference | None = Field(None, description="Its tool registry, as `module:attribute`.")
+    decode: Reference | None = Field(None, description="Its decode hook, as `module:attribute`.")
+    config: Reference | None = Field(None, description="Its keyword arguments of `AgentConfig`, as `module:attribute`.")
+    paths: tuple[Path, ...] = Field(
+        description="Folders to import it from, relative to the file; nothing else of the machine's files is readable.",
+        min_length=1,
+    )
+    digest: str | None = Field(
+        None,
+        description="`sha256:…` of the files below `paths`; when it no longer fits, the build is not replayed.",
+        pattern=r"^sha256:[0-9a-f]{64}$",
+    )
+    live_from: Moment | None = Field(None, description="Since when it ran in production (RFC 3339).")
+    live_to: Moment | None = Field(None, description="Until when it ran in production (RFC 3339).")
+
+    @property
+    def live_from_ms(self) -> int | None:
+        return self.live_from
+
+    @property
+    def live_to_ms(self) -> int | None:
+        return self.live_to
+
+    @property
+    def interpreter(self) -> None:
+        """Which interpreter runs it: always our own, so far."""
+
+    @model_validator(mode="after")
+    def _lives_forward(self) -> Self:
+        if self.live_from is not None and self.live_to is not None and self.live_to <= self.live_from:
+            raise ValueError(f"build {self.name!r}: live_to must be later than live_from")
+        return self
+
+    def files_digest(self) -> str:
+        """Compute `sha256:…` over the names and contents of all files below `paths`, compiled ones left out."""
+        total = hashlib.sha256()
+        for path in self.paths:
+            total.update(b"path\0")
+            for name, file in sorted(_files(path)):
+                content = hashlib.sha256(file.read_bytes()).digest()
+                total.update(name.encode("utf-8", "surrogateescape") + b"\0" + content)
+        return f"sha256:{total.hexdigest()}"
+
+
+def placed(build: Build, source: Path | None) -> Build:
+    """Make a build's paths absolute, and see that they are there."""
+    base = source.parent if source is not None else Path.cwd()
+    paths = tuple((base / path.expanduser()).resolve() for path in build.paths)
+    for told, path in zip(build.paths, paths, strict=True):
+        if not path.is_dir():
+            raise SettingsError(
+                f"{source}: build {build.name!r}: paths names {str(told)!r}, and {path} is not a folder; paths are"
+                " relative to the file"
+            )
+    return build.model_copy(update={"paths": paths})
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    for where, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        for name in names:
+            file = Path(where, name)
+            if file.is_file() and file.suffix != ".pyc":
+                yield file.relative_to(folder).as_posix(), file
