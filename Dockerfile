@@ -1,4 +1,5 @@
-# One image for every process of Hindcast; the command says which: serve, worker, migrate.
+# One image for every process of Hindcast; the command says which: serve, worker, collect, migrate.
+# docker-compose.yml starts the example's pipeline from it too, by another entry point.
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /src
 COPY requirements.lock pyproject.toml ./

@@ -171,6 +171,11 @@ def jars() -> Path:
     return folder
 
 
+def java_command() -> list[str]:
+    """What runs a class of Kafka's, to be followed by its name. Raises `KafkaMissing`."""
+    return _command(_java(), jars())
+
+
 def _fetch(folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
