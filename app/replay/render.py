@@ -70,6 +70,7 @@ def _lines(report: Report, paint: _Paint) -> Iterator[str]:
     yield from _attempt(verdict)
     yield from _surfaces(verdict, paint)
     yield from _timeline(report, paint)
+    yield from _would(verdict)
     yield from _served(verdict)
     for note in verdict.notes:
         yield f"  note: {note}"
@@ -134,6 +135,31 @@ def _timeline(report: Report, paint: _Paint) -> Iterator[str]:
         equal = []
         yield from _row(row, paint)
     yield from _equal(equal)
+
+
+def _would(verdict: Verdict) -> Iterator[str]:
+    """What a decision that was tried would lead to: nothing of it was recorded, so here are the values themselves."""
+    if verdict.outcome is not Outcome.WHAT_IF:
+        return
+    made = verdict.replayed
+    yield ""
+    yield "would be emitted (nothing was sent)"
+    if not made.get("intents") and not made.get("outputs"):
+        yield "  no intent and no output"
+    for intent in made.get("intents", ()):
+        yield f"  intent {intent['tool']}  {_whole(intent['args_json'])}"
+        yield f"         id {intent['intent_id']}"
+    for output in made.get("outputs", ()):
+        yield f"  output {_whole(output['text'])}"
+    if "continuation" in made:
+        yield f"  and it would wait again, with {made['continuation']['bytes']} bytes of its own to resume from"
+    if "error" in made:
+        yield f"  and it would fail: {_whole(made['error']['detail'])}"
+
+
+def _whole(value: str) -> str:
+    """A value on one line; products are heads already, so it is not cut again."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in value)
 
 
 def _equal(rows: list[Row]) -> Iterator[str]:

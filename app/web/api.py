@@ -6,7 +6,7 @@ import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.responses import RedirectResponse, Response
 
 from app.incidents import inputs, live, service
@@ -16,25 +16,40 @@ from app.web import openapi
 from app.web.access import Permission, Requires
 from app.web.auditing import record_view
 from app.web.bodies import read_body
+from app.web.compare import compare_path
 from app.web.config import MIB
 from app.web.incidents import bundle_response
 from app.web.intake import import_form
 from app.web.loading import IMPORT, READ, ReadIncident, ReplayIncident, settings_of, store_of
 from app.web.problems import json_response
-from app.web.replays import queue_runs
-from app.web.views_api import IncidentOut, IncidentPage, ReplayOut, incident_json, replay_json
+from app.web.replays import MAX_BUILDS, queue_runs
+from app.web.views_api import IncidentOut, IncidentPage, ReplayOut, ReplaysOut, incident_json, replay_json
 
 router = APIRouter(prefix="/api/v1", tags=["v1"], responses=openapi.PROBLEMS)
 
 
+Name = Annotated[str, Field(min_length=1, max_length=64)]
+
+
 class ReplayIn(BaseModel):
-    """Which build to replay with (a name from the configuration), and what is supplied beside the evidence."""
+    """Which build to replay with (a name from the configuration) or which several, and what is supplied beside."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    build: str = Field(min_length=1, max_length=64, examples=["refunds-v1"])
+    build: Name | None = None
+    builds: Annotated[list[Name], Field(min_length=1, max_length=MAX_BUILDS)] | None = None
     tool_answers: list[dict[str, Any]] | None = None
     decision: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> ReplayIn:
+        if (self.build is None) == (self.builds is None):
+            raise ValueError("name either a build or several builds")
+        return self
+
+    def chosen(self) -> list[str]:
+        """The builds, each once."""
+        return list(dict.fromkeys(self.builds or [self.build or ""]))
 
     def inputs(self) -> service.RunInputs:
         """Check what is supplied. Raises `InputRefused`."""
@@ -82,17 +97,25 @@ async def get_incident(request: Request, incident: ReadIncident) -> Response:
 
 
 @router.post(
-    "/incidents/{incident_id}/replays", status_code=202, response_model=ReplayOut, openapi_extra=openapi.REPLAY_BODY
+    "/incidents/{incident_id}/replays",
+    status_code=202,
+    response_model=ReplayOut | ReplaysOut,
+    openapi_extra=openapi.REPLAY_BODY,
 )
 async def create_replay(request: Request, incident: ReplayIncident) -> Response:
     """Queue a replay with one of the configured builds; `Location` is where to ask for its verdict.
 
-    With a `decision` nothing recorded is repeated: the run shows what would follow (`kind` is then `what-if`).
+    Several `builds` are queued at once and answered as a list; `Location` is then the page that compares them. With a
+    `decision` nothing recorded is repeated: the run shows what would follow (`kind` is then `what-if`).
     """
-    expected = 'a JSON object {"build": name, "tool_answers"?: [...], "decision"?: {...}}'
+    expected = 'a JSON object {"build": name or "builds": [names], "tool_answers"?: [...], "decision"?: {...}}'
     asked = await read_body(request, ReplayIn, expected, most=4 * MIB)
-    (run,) = await queue_runs(request, incident, [asked.build], asked.inputs())
-    return _json(replay_json(run, verdict=None), 202, {"Location": f"/api/v1/replays/{run.id}"})
+    runs = await queue_runs(request, incident, asked.chosen(), asked.inputs())
+    queued = [replay_json(run, verdict=None) for run in runs]
+    if asked.builds is None:
+        return _json(queued[0], 202, {"Location": f"/api/v1/replays/{runs[0].id}"})
+    page = compare_path(incident, [run.number for run in runs])
+    return _json(ReplaysOut(replays=queued, compare=page), 202, {"Location": page})
 
 
 @router.get("/incidents/{incident_id}/bundle.zip", response_class=Response, responses=openapi.ZIP)

@@ -91,6 +91,8 @@ IMPORT_BODY: Final[dict[str, Any]] = {
     }
 }
 
+_BUILD: Final = {**_TEXT, "minLength": 1, "maxLength": 64, "examples": ["refunds-v1"]}
+
 REPLAY_BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
@@ -98,10 +100,17 @@ REPLAY_BODY: Final[dict[str, Any]] = {
             "application/json": {
                 "schema": {
                     "type": "object",
-                    "required": ["build"],
+                    "oneOf": [{"required": ["build"]}, {"required": ["builds"]}],
                     "additionalProperties": False,
                     "properties": {
-                        "build": {**_TEXT, "minLength": 1, "maxLength": 64, "examples": ["refunds-v1"]},
+                        "build": _BUILD,
+                        "builds": {
+                            "type": "array",
+                            "description": "several at once, to be compared",
+                            "minItems": 1,
+                            "maxItems": 6,
+                            "items": _BUILD,
+                        },
                         "tool_answers": {
                             "type": ["array", "null"],
                             "description": "recorded answers of read-only tools, served in place of running them",

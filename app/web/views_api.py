@@ -57,6 +57,13 @@ class ReplayOut(BaseModel):
     url: str = Field(description="the run's page")
 
 
+class ReplaysOut(BaseModel):
+    """Replays that were asked for at once, in the order in which they run."""
+
+    replays: list[ReplayOut]
+    compare: str = Field(description="the page that shows them side by side")
+
+
 class BuildOut(BaseModel):
     """A build that can be replayed with; `suggested` marks the one that the console would choose."""
 

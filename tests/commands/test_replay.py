@@ -1,12 +1,14 @@
 """The command as a person and as a script meet it: exit codes, text, JSON, and how it fails."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.cli import main
+from app.replay.whatif import waiting
 from tests.golden.scenarios import names, scenario
 
 
@@ -101,6 +103,17 @@ def test_text_names_the_first_divergence_first(capsys: pytest.CaptureFixture[str
     assert "recorded" in lines[1]
     assert "\x1b[" not in "".join(lines)
     assert any("follows from event 4" in line for line in lines)
+
+
+def test_a_decision_that_is_tried_lists_what_would_be_emitted(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "d28_pending_resume_what_if"
+    pay, approval = waiting(scenario(name).bundle())
+    assert run(in_folder(name, "--approve", approval.intent)) == 4
+    out = capsys.readouterr().out
+    assert "would be emitted (nothing was sent)" in out
+    assert re.search(r"^  intent pay  \S", out, re.MULTILINE), out
+    assert re.search(r"^  output \S", out, re.MULTILINE), out
+    assert f"id {pay.intent}" not in out  # the one that waits has been sent long since
 
 
 def test_a_miss_names_the_key_and_the_request(capsys: pytest.CaptureFixture[str]) -> None:

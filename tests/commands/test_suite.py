@@ -70,3 +70,17 @@ def test_an_empty_folder_is_said_to_be_empty(tmp_path: Path, capsys: pytest.Capt
     assert "holds no *.zip" in capsys.readouterr().err
     assert run(tmp_path / "nowhere", tmp_path) == 2
     assert "no such folder" in capsys.readouterr().err
+
+
+def test_a_terminal_sees_how_far_it_has_come(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = scenario("a01_fraud_completed")
+    fill(tmp_path / "bundles", [one])
+    assert run(tmp_path / "bundles", one.folder) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert run(tmp_path / "bundles", one.folder) == 0
+    out, err = capsys.readouterr()
+    assert "1 of 1 bundles" in err
+    assert out.endswith(": 1 reproduced\n")

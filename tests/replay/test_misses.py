@@ -4,6 +4,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,8 @@ from app.replay.evidence import EvidenceFile, Role
 from app.replay.inprocess import InProcessRunner
 from app.replay.verdict import Outcome, Reason
 from app.wire import identity
-from app.wire.records import StateSnapshot, parse, serialize
+from app.wire.framing import write_frames
+from app.wire.records import StateSnapshot, TraceEvent, parse, serialize
 from tests.golden.scenarios import scenario
 
 
@@ -85,6 +87,54 @@ def rekeyed(entity_key: bytes, seq: int) -> Callable[[StateSnapshot], None]:
 def test_an_answer_of_another_seq(runner: InProcessRunner) -> None:
     reason = miss("a01_fraud_completed", runner, rekeyed(b"card-4242", 1))
     assert (reason.code, reason.details["differs"]) == ("wrong_seq", "seq")
+
+
+def test_an_answer_of_another_key(runner: InProcessRunner) -> None:
+    """A bundle may hold the trace of a neighbour; its request then was recorded under that key."""
+    one = scenario("a01_fraud_completed")
+    files = one.bundle()
+    neighbour = TraceEvent(
+        entity_key=b"card-1111", trace_id=identity.trace_id(b"card-1111", 0), span_id=b"12345678", event_type=2
+    )
+    files.append(EvidenceFile(Role.TRACES, "neighbour.pb", write_frames([serialize(neighbour)])))
+    snapshot = parse(StateSnapshot, files[0].data)
+    rekeyed(b"card-1111", 0)(snapshot)
+    files[0] = EvidenceFile(Role.SNAPSHOT, "snapshot.pb", serialize(snapshot))
+    reason = replay(files, runner, one.code()).verdict.reason
+    assert reason is not None
+    assert (reason.code, reason.details["differs"]) == ("wrong_key", "entity key")
+    assert reason.details["nearest"]["source"] == "snapshot.pb"
+
+
+def test_agent_code_that_catches_everything_does_not_outlive_a_miss(tmp_path: Path, runner: InProcessRunner) -> None:
+    # complaint 50
+    (tmp_path / "swallowing.py").write_text(SWALLOWING)
+    one = scenario("a01_fraud_completed")
+    code = one.code()
+    code.agent = "swallowing:AGENT"
+    code.paths.append(str(tmp_path))
+    verdict = replay(one.bundle(), runner, code).verdict
+    assert verdict.outcome is Outcome.IRREPRODUCIBLE
+    assert verdict.reason is not None
+    assert verdict.reason.code == "request_changed"
+    assert verdict.reason.details["request"]["messages"] == ["nobody asked this"]
+    assert not verdict.replayed["intents"]
+    assert verdict.served["provider_calls"] == 1
+
+
+SWALLOWING = """
+import asyncio
+from beam_agents.core.agent import Complete
+from beam_agents.model.client import LlmRequest
+
+async def AGENT(ctx):
+    try:
+        await ctx.call_model(LlmRequest("m", ["nobody asked this"], None, None))
+    except BaseException:
+        pass
+    ctx.act("went_on", "{}")
+    return Complete(b"as if nothing had happened")
+"""
 
 
 def test_an_expired_answer(runner: InProcessRunner) -> None:

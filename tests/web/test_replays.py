@@ -490,6 +490,22 @@ async def test_a_script_tries_decisions(api: httpx.AsyncClient, store: Store) ->
         assert (found["outcome"], found["exit_code"]) == ("what-if", 4)
 
 
+async def test_a_script_asks_for_several_builds_at_once(api: httpx.AsyncClient, store: Store) -> None:
+    incident = await imported(api, A01)
+    asked = await api.post(f"/api/v1/incidents/{incident}/replays", json={"builds": [U01, A01, U01]})
+    assert asked.status_code == 202, asked.text
+    assert asked.json()["compare"] == asked.headers["location"] == f"/incidents/{incident}/compare?runs=1,2"
+    found = {}
+    for run in asked.json()["replays"]:
+        await work(store, run["id"])
+        told = (await api.get(f"/api/v1/replays/{run['id']}")).json()
+        found[told["build"]] = told["outcome"]
+    assert found == {A01: "reproduced", U01: "diverged"}
+    for body in ({}, {"build": A01, "builds": [U01]}, {"builds": []}, {"builds": [A01] * 7}):
+        refused = await api.post(f"/api/v1/incidents/{incident}/replays", json=body)
+        assert refused.status_code == 422, body
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
