@@ -29,9 +29,10 @@ from app.kafka.export import Exporter
 _LOG: Final = logging.getLogger(__name__)
 
 _SEARCHES: Final = 2
-# After a record of an incident's key: once at once, once more when outputs may be taken for complete, and once late.
-_AGAIN_S: Final = openings.SETTLE_MS / 1000 + 1.0
-_LATER_S: Final = 60.0
+# After a record of an incident's key: once at once, then as soon as outputs may be taken for complete, which needs the
+# collector's next sign of life after a while and so comes later under load, and once late.
+_SETTLED_S: Final = openings.SETTLE_MS / 1000 + 0.5
+_LOOKS_S: Final = (0.0, *(_SETTLED_S + later for later in (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)), 60.0)
 _BACK_OFF_S: Final = 2.0
 
 
@@ -190,7 +191,7 @@ class Desk:
         now = time.monotonic()
         for incident in watched:
             if incident.id not in self._seen or incident.entity_key in keys:
-                self._due[incident.id] = [now, now + _AGAIN_S, now + _LATER_S]
+                self._due[incident.id] = [now + later for later in _LOOKS_S]
         self._seen = {incident.id for incident in watched}
         self._due = {one: times for one, times in self._due.items() if one in self._seen and times}
         for incident in watched:
