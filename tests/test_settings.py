@@ -71,6 +71,8 @@ MISTAKES = {
     BUILD + "live_from = 'spring'": "FILE: builds[0].live_from: 'spring' is not an RFC 3339 time",
     BUILD + "live_from = 3": "FILE: builds[0].live_from: 3 is not an RFC 3339 time",
     BUILD + "live_from = 2026-01-02T00:00:00Z\nlive_to = 2026-01-01T00:00:00Z": "build 'a': live_to must be later",
+    BUILD + "driver = 'other'": "FILE: builds[0].driver: there is no driver 'other'; there are runtime",
+    BUILD + "preload = ['a b']": "FILE: builds[0].preload[0]: 'a b' is not the name of a module",
     BUILD + "digest = 'abc'": "FILE: builds[0].digest: string should match pattern",
     "port = ": "FILE is not valid TOML: ",
     PIPELINE: "FILE: pipelines[0].topics is missing; expected: Topic per stream.",
@@ -147,6 +149,20 @@ def test_a_build_reads_its_times_and_places(config: Path) -> None:
     assert build.paths == (config.parent / "code",)
     assert read(config, text).build("a") is not None
     assert read(config, text).build("b") is None
+
+
+def test_a_build_names_an_environment(config: Path) -> None:
+    python = config.parent / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    (build,) = read(config, BUILD + 'interpreter = "venv/bin/python"\npreload = ["langgraph.graph"]').builds
+    assert build.interpreter == python  # the link itself: what it leads to would be another environment
+    assert (build.driver, build.preload) == ("runtime", ("langgraph.graph",))
+    told = mistake(config, BUILD + 'interpreter = "venv/bin/pyhton"')
+    assert told == (
+        "FILE: build 'a': interpreter names 'venv/bin/pyhton', and HERE/venv/bin/pyhton is not a program; name the"
+        " bin/python of an environment, relative to the file"
+    )
 
 
 def test_redaction_rules_are_checked_as_they_are_read(config: Path) -> None:

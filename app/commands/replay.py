@@ -69,6 +69,8 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder to import from (repeatable; default: the current one)",
     )
+    code.add_argument("--interpreter", metavar="FILE", help="the bin/python of an environment with its packages")
+    code.add_argument("--driver", default="runtime", metavar="NAME", help="what runs it (default: runtime)")
     code.add_argument("--build", metavar="NAME", help="an agent build of hindcast.toml instead")
     parser.add_argument(
         "--tool-answers",
@@ -139,11 +141,35 @@ def _suite(args: argparse.Namespace, code: AgentCode, settings: Settings | None)
 
 
 def _sandbox(args: argparse.Namespace, code: AgentCode, settings: Settings | None) -> Sandbox:
-    from app.sandbox.runner import WARM, Sandbox
+    from app.sandbox.drivers import DEFAULT, UnknownDriverError
+    from app.sandbox.model import SandboxError
+    from app.sandbox.runner import Sandbox
 
-    unconfined = args.unconfined or (settings is not None and settings.sandbox.unconfined)
+    build = None if settings is None else settings.build(args.build)
+    interpreter = build.interpreter if build is not None else _interpreter(args)
+    driver = args.driver if build is None else build.driver
     # Only tools need Pydantic, which is slow to load.
-    return Sandbox(allow_network=args.allow_network, unconfined=unconfined, preload=WARM if code.registry else ())
+    bare = interpreter is None and driver == DEFAULT and not code.registry
+    try:
+        sandbox = Sandbox(
+            interpreter=interpreter,
+            driver=driver,
+            preload=() if bare else None,
+            libraries=() if build is None else build.preload,
+            allow_network=args.allow_network,
+            unconfined=args.unconfined or (settings is not None and settings.sandbox.unconfined),
+        )
+        sandbox.start()
+    except UnknownDriverError as error:
+        raise UsageError(f"--driver: {error}") from None
+    except SandboxError as error:
+        raise UsageError(str(error)) from error
+    return sandbox
+
+
+def _interpreter(args: argparse.Namespace) -> Path | None:
+    # Not resolved: an environment is known by the place of the link to its Python.
+    return None if args.interpreter is None else Path(args.interpreter).absolute()
 
 
 def _options(args: argparse.Namespace, seq: int | None) -> Options:
@@ -200,8 +226,9 @@ def _code(args: argparse.Namespace, settings: Settings | None) -> AgentCode:
     from app.replay.rerun_pb2 import AgentCode
 
     if settings is not None:
-        if args.agent:
-            raise UsageError("--agent and --build exclude each other")
+        for option in ("agent", "interpreter"):
+            if getattr(args, option):
+                raise UsageError(f"--{option} and --build exclude each other")
         return _build_code(settings, args.build)
     if not args.agent:
         raise UsageError("name the agent with --agent module:attribute, or a build with --build")

@@ -26,11 +26,11 @@ Answer = tuple[bytes | None, str | None]
 
 @dataclass
 class HookRunner:
-    """The real one: a pre-loaded process for hooks, forked per job. The hook is looked for in the builds' paths."""
+    """The real one: a pre-loaded process for the hooks of each build, forked per job, in the build's interpreter."""
 
     builds: Sequence[Build]
     confinement: Confinement = field(default_factory=Confinement)
-    _sandbox: Sandbox | None = field(default=None, init=False)
+    _sandboxes: dict[str, Sandbox] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def decode(self, hook: str, records: Sequence[tuple[bytes, bytes | None]], build: str = "") -> list[Answer]:
@@ -40,7 +40,7 @@ class HookRunner:
             raise BuildProblem(f"this worker's hindcast.toml names no build {build!r} in which to look for the hook")
         code = AgentCode(agent=hook, paths=[str(path) for path in chosen[0].paths])
         try:
-            finished = self._open().run(requested(code, records), self.confinement.limits)
+            finished = self._open(chosen[0]).run(requested(code, records), self.confinement.limits)
         except (AgentPathError, SandboxError) as error:
             raise BuildProblem(f"the hook {hook} cannot be run: {error}") from error
         result = finished.result
@@ -50,22 +50,24 @@ class HookRunner:
         return [read_answer(answer) for answer in result.outputs]
 
     def close(self) -> None:
-        """End the process; harmless when repeated."""
+        """End the processes; harmless when repeated."""
         with self._lock:
-            sandbox, self._sandbox = self._sandbox, None
-        if sandbox is not None:
+            sandboxes, self._sandboxes = list(self._sandboxes.values()), {}
+        for sandbox in sandboxes:
             sandbox.close()
 
-    def _open(self) -> Sandbox:
+    def _open(self, build: Build) -> Sandbox:
         with self._lock:
-            if self._sandbox is None:
-                self._sandbox = Sandbox(
+            if build.name not in self._sandboxes:
+                self._sandboxes[build.name] = Sandbox(
+                    interpreter=build.interpreter,
+                    driver=build.driver,
                     entry=_ENTRY,
                     preload=(),
                     denied=self.confinement.denied,
                     unconfined=self.confinement.unconfined,
                 )
-            return self._sandbox
+            return self._sandboxes[build.name]
 
 
 @dataclass

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from app.incidents.inputs import NOTHING, RunInputs, decided, engine_answers
 from app.incidents.service import LEDGER_BYTES, EvidenceFile, Report
@@ -16,6 +17,8 @@ from app.replay.rerun_pb2 import AgentCode, RerunRequest
 from app.replay.runner import Finished
 from app.sandbox.model import MIB, AgentPathError, Limits, SandboxError
 from app.sandbox.runner import Sandbox
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class BuildProblem(Exception):
@@ -37,6 +40,12 @@ class Build(Protocol):
     def config(self) -> str | None: ...
     @property
     def paths(self) -> Sequence[Path]: ...
+    @property
+    def interpreter(self) -> Path | None: ...
+    @property
+    def driver(self) -> str: ...
+    @property
+    def preload(self) -> Sequence[str]: ...
     @property
     def digest(self) -> str | None: ...
     def files_digest(self) -> str: ...
@@ -88,9 +97,12 @@ class SandboxedReplayer:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def warm(self) -> None:
-        """Start the sandbox of every build, without waiting for it."""
+        """Start the sandbox of every build, without waiting for it; one that cannot be started fails its own runs."""
         for build in self.builds:
-            self._sandbox(build.name).start()
+            try:
+                self._sandbox(build.name).start()
+            except SandboxError as error:
+                _LOG.warning("build %s cannot be run: %s", build.name, error)
 
     def close(self) -> None:
         """End all sandboxes and what still runs in them."""
@@ -146,15 +158,19 @@ class SandboxedReplayer:
             f"this worker's hindcast.toml names no build {name!r}; add it there, restart the worker, and retry"
         )
 
-    def _sandbox(self, build: str) -> Sandbox:
+    def _sandbox(self, name: str) -> Sandbox:
+        build = self._build(name)
         with self._lock:
-            if build not in self._sandboxes:
-                self._sandboxes[build] = Sandbox(
+            if name not in self._sandboxes:
+                self._sandboxes[name] = Sandbox(
+                    interpreter=build.interpreter,
+                    driver=build.driver,
+                    libraries=build.preload,
                     denied=self.confinement.denied,
                     allow_network=self.confinement.allow_network,
                     unconfined=self.confinement.unconfined,
                 )
-            return self._sandboxes[build]
+            return self._sandboxes[name]
 
 
 @dataclass(frozen=True, slots=True)

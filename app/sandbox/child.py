@@ -15,6 +15,7 @@ import select
 import socket
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -81,7 +82,7 @@ def _go_apart(start: Start) -> tuple[namespaces.Apart | None, str]:
     if not start.namespaces:
         return None, "switched off"
     try:
-        shown = interpreter.readable(start.app_root, network=start.allow_network)
+        shown = interpreter.readable(start.app_root, start.rooms, network=start.allow_network)
         own = [path for path in start.import_path if Path(path).exists()]
         whole = [*shown, *own, str(Path(start.app_root, "app"))]
         return namespaces.enter(whole, network=start.allow_network, control=CONTROL_DESCRIPTOR), ""
@@ -97,11 +98,38 @@ def _load(start: Start) -> Callable[[Any], Any]:
         loaded = importlib.import_module(module)
         if function:
             getattr(loaded, function)()
+    _load_libraries(start.libraries)
     module, _, function = start.entry.partition(":")
     entry: Callable[[Any], Any] = getattr(importlib.import_module(module), function)
     sys.path.pop()  # the app itself is loaded; what lies beside it is none of the agent's business
     sys.dont_write_bytecode = True
     return entry
+
+
+def _load_libraries(names: list[str]) -> None:
+    """Import what the build's own environment is to have loaded before any run; ends the process where it cannot."""
+    # A pool of threads would not be there in the forked copies.
+    alone = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    os.environ.update(alone)
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except BaseException as error:  # noqa: BLE001  whatever it was, the operator has to hear of it
+            sys.exit(f"preload names {name!r}, which cannot be imported: {type(error).__name__}: {error}")
+        if _threads() > 1:
+            sys.exit(
+                f"preload names {name!r}, which starts threads when it is imported; they would be missing in every run,"
+                " so leave it out of preload: the agent can still import it"
+            )
+    for name in alone:
+        del os.environ[name]
+
+
+def _threads() -> int:
+    for root in ("", namespaces.HOST):
+        with suppress(OSError):
+            return len(os.listdir(root + "/proc/self/task"))  # noqa: PTH208
+    return threading.active_count()
 
 
 def _restore_site_builtins() -> None:

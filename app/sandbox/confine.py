@@ -74,7 +74,7 @@ class Place:
 
     def prepare(self) -> None:
         """Do once what is the same for all runs; the descriptors name files, whatever a run's tree looks like."""
-        self.readable = interpreter.readable(self.start.app_root, network=self.start.allow_network)
+        self.readable = interpreter.readable(self.start.app_root, self.start.rooms, network=self.start.allow_network)
         self.places = [landlock.place(path, landlock.READ) for path in self.readable]
         for device in interpreter.DEVICES:
             with suppress(OSError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -37,12 +37,15 @@ _ROOMS: Final = ("__init__.py", "wire", "runtime", "replay")
 DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
 
-def readable(app_root: str, *, network: bool) -> list[str]:
-    """Paths that every run may read, each existing and named once; `app_root` is the folder that holds `app`."""
+def readable(app_root: str, rooms: Iterable[str] = (), *, network: bool) -> list[str]:
+    """Paths that every run may read, each existing and named once; `app_root` is the folder that holds `app`.
+
+    `rooms` are folders of `app` beside those that every run may read.
+    """
     wanted = [
         *_standard_library(),
         *(entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")),
-        *(str(Path(app_root, "app", room)) for room in _ROOMS),
+        *(str(Path(app_root, "app", room)) for room in (*_ROOMS, *rooms)),
         *_LIBRARIES,
         *(_NETWORK if network else ()),
     ]

@@ -54,8 +54,10 @@ class Start(NamedTuple):
 
     entry: str
     preload: list[str]
+    libraries: list[str]
     import_path: list[str]
     app_root: str
+    rooms: list[str]
     namespaces: bool
     allow_network: bool
     unconfined: bool

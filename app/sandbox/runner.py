@@ -8,25 +8,25 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from google.protobuf.message import DecodeError
 
 from app.replay.rerun_pb2 import RerunRequest, RerunResult
-from app.sandbox import channels, paths, scratch, zygote
+from app.sandbox import channels, drivers, paths, scratch, zygote
 from app.sandbox.audit import READ, TRIED
 from app.sandbox.model import Ending, Finished, Limits, SandboxError
 from app.sandbox.protocol import FRAME, FRAME_ENDINGS, NONCE_BYTES, Order, Start, order_and_request
 from app.sandbox.supervise import Outcome, Supervisor
 from app.sandbox.zygote import Zygote, ZygoteGoneError
 
-ENTRY: Final = "app.replay.rerun:run"
-# Costs a process a tenth of a second once and saves every run as much, if its agent has tools.
-WARM: Final = ("app.sandbox.warm:agents",)
+if TYPE_CHECKING:
+    from app.sandbox.environment import Environment
+
 # A run that ignores the warning is killed, and the two clocks that count a second of its time differ a little.
 _CPU_ACCOUNTED_MS: Final = 800
 DEFAULT_LIMITS: Final = Limits()
@@ -36,8 +36,10 @@ class Sandbox:
     """One pre-loaded process for one agent build, and the runs that are forked from it.
 
     `run` may be called from several threads at once; each call is a process of its own. A pre-loaded process that
-    dies is replaced by the next run. `denied` are files that no run may read even where they lie inside an agent's
-    folder. `preload` are modules to import before any run, or functions to call (`module:function`).
+    dies is replaced by the next run, and so is one whose `interpreter` has other packages now. `denied` are files that
+    no run may read even where they lie inside an agent's folder. `driver` names what runs the activations; `entry` and
+    `preload` (modules to import before any run, or functions to call: `module:function`) are the driver's unless
+    given. `libraries` are modules of the environment that are imported before any run as well.
     `namespaces=False` keeps to the baseline tier. `unconfined` runs the code even where the baseline cannot
     be reached, and is only ever the operator's explicit word (setting `sandbox.unconfined`).
     """
@@ -46,28 +48,38 @@ class Sandbox:
         self,
         *,
         interpreter: Path | None = None,
-        entry: str = ENTRY,
-        preload: Iterable[str] = WARM,
+        driver: str = drivers.DEFAULT,
+        entry: str | None = None,
+        preload: Iterable[str] | None = None,
+        libraries: Iterable[str] = (),
         import_path: Iterable[str] | None = None,
         denied: Iterable[str] = (),
         allow_network: bool = False,
         unconfined: bool = False,
         namespaces: bool = True,
     ) -> None:
+        self._driver = driver
+        chosen = drivers.driver(driver)
         self._interpreter = interpreter or Path(sys.executable)
+        # Our own interpreter has what we need, and a path that is given was looked at by whoever gives it.
+        self._looks = interpreter is not None and import_path is None
         self._allow_network = allow_network
         self._denied = tuple(denied)
         self._start = Start(
-            entry=entry,
-            preload=list(preload),
+            entry=entry or chosen.entry,
+            preload=list(chosen.warm if preload is None else preload),
+            libraries=list(libraries),
             import_path=zygote.import_path() if import_path is None else list(import_path),
             app_root=paths.app_root(),
+            rooms=list(chosen.rooms),
             namespaces=namespaces,
             allow_network=allow_network,
             unconfined=unconfined,
         )
         self._lock = threading.Lock()
+        self._environment: Environment | None = None
         self._zygote: Zygote | None = None
+        self._outdated: list[Zygote] = []
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -89,13 +101,26 @@ class Sandbox:
         """Begin to load, and return at once; `run` does so itself where this was not called."""
         self._live_zygote()
 
+    def environment(self) -> Environment:
+        """The interpreter that runs are made in and what is installed there, as the latest process found it.
+
+        Raises `SandboxError` where it cannot run replays.
+        """
+        with self._lock:
+            if self._environment is None:
+                from app.sandbox.environment import look_at  # our own interpreter is looked at only when asked for
+
+                self._environment = look_at(self._interpreter)
+            return self._environment
+
     def close(self) -> None:
         """End the pre-loaded process and every run; safe to call twice."""
         with self._lock:
             self._closed = True
-            living, self._zygote = self._zygote, None
-        if living is not None:
-            living.close()
+            living = [*self._outdated, *([] if self._zygote is None else [self._zygote])]
+            self._outdated, self._zygote = [], None
+        for one in living:
+            one.close()
 
     def run(
         self, request: RerunRequest, limits: Limits = DEFAULT_LIMITS, *, stop: threading.Event | None = None
@@ -134,8 +159,7 @@ class Sandbox:
         """Follow the order; once more with a new process where the old one had died before it took the order."""
         complaint = ""
         for _ in range(2):
-            living = self._live_zygote()
-            with channels.open_for(request) as (ours, theirs):
+            with self._held() as living, channels.open_for(request) as (ours, theirs):
                 try:
                     living.send(theirs.descriptors())
                 except ZygoteGoneError:
@@ -149,6 +173,19 @@ class Sandbox:
                 return outcome
         raise SandboxError(f"the sandbox does not start: {complaint or 'its process ended without a word'}")
 
+    @contextmanager
+    def _held(self) -> Iterator[Zygote]:
+        """A live process, which is not ended meanwhile because it has become outdated."""
+        living = self._live_zygote()
+        with self._lock:
+            living.holders += 1
+        try:
+            yield living
+        finally:
+            with self._lock:
+                living.holders -= 1
+            self._end_outdated()
+
     def _live_zygote(self) -> Zygote:
         with self._lock:
             if self._closed:
@@ -156,10 +193,33 @@ class Sandbox:
             if self._zygote is not None and not self._zygote.alive():
                 self._zygote.close()
                 self._zygote = None
+            if self._looks and self._environment is not None and not self._environment.is_current():
+                self._outdated += [] if self._zygote is None else [self._zygote]
+                self._zygote = self._environment = None
             if self._zygote is None:
-                self._zygote = Zygote(self._interpreter, self._start)
+                self._zygote = Zygote(self._interpreter, self._looked_at())
                 scratch.sweep()  # while it loads
-            return self._zygote
+            living = self._zygote
+        self._end_outdated()
+        return living
+
+    def _looked_at(self) -> Start:
+        """How to start a process in the interpreter as it is now; raises `InterpreterError` where it cannot serve."""
+        if not self._looks:
+            return self._start
+        from app.sandbox.environment import look_at
+
+        found = look_at(self._interpreter)
+        found.require(self._driver, drivers.driver(self._driver))
+        self._environment = found
+        return self._start._replace(import_path=list(found.import_path))
+
+    def _end_outdated(self) -> None:
+        with self._lock:
+            over = [one for one in self._outdated if one.holders == 0]
+            self._outdated = [one for one in self._outdated if one.holders > 0]
+        for one in over:
+            one.close()
 
     def _abandon(self, living: Zygote) -> str:
         """Never use this process again; returns what it had to say."""

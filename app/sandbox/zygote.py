@@ -35,6 +35,7 @@ class Zygote:
         self._control = ours
         self._lock = threading.Lock()
         self._ended = False
+        self.holders = 0  # runs that need it; counted by its sandbox
         self._complaints = os.fdopen(os.memfd_create("hindcast-sandbox-stderr"), "rb")
         try:
             with theirs:

@@ -32,6 +32,13 @@ def _moment(value: object) -> object:
     return round(moment.timestamp() * 1000)
 
 
+def _module(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", value):
+        raise ValueError(f"{value!r} is not the name of a module")
+    return value
+
+
+Module = Annotated[str, AfterValidator(_module)]
 Reference = Annotated[str, AfterValidator(_reference)]
 Moment = Annotated[int, BeforeValidator(_moment)]
 

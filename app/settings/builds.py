@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from app.settings.base import Moment, Reference, Section, SettingsError
+from app.sandbox.drivers import DEFAULT, DRIVERS, driver
+from app.settings.base import Module, Moment, Reference, Section, SettingsError
 
 
 class Build(Section):
@@ -24,6 +25,17 @@ class Build(Section):
     paths: tuple[Path, ...] = Field(
         description="Folders to import it from, relative to the file; nothing else of the machine's files is readable.",
         min_length=1,
+    )
+    interpreter: Path | None = Field(
+        None,
+        description="The `bin/python` of an environment with the agent's packages, relative to the file; without it,"
+        " the console's own.",
+    )
+    driver: str = Field(
+        DEFAULT, description=f"What runs its activations: {', '.join(f'`{name}`' for name in DRIVERS)}."
+    )
+    preload: tuple[Module, ...] = Field(
+        (), description="Modules of its environment that are imported once, before any replay, to make each one faster."
     )
     digest: str | None = Field(
         None,
@@ -41,9 +53,11 @@ class Build(Section):
     def live_to_ms(self) -> int | None:
         return self.live_to
 
-    @property
-    def interpreter(self) -> None:
-        """Which interpreter runs it: always our own, so far."""
+    @field_validator("driver")
+    @classmethod
+    def _is_a_driver(cls, value: str) -> str:
+        driver(value)
+        return value
 
     @model_validator(mode="after")
     def _lives_forward(self) -> Self:
@@ -72,7 +86,20 @@ def placed(build: Build, source: Path | None) -> Build:
                 f"{source}: build {build.name!r}: paths names {str(told)!r}, and {path} is not a folder; paths are"
                 " relative to the file"
             )
-    return build.model_copy(update={"paths": paths})
+    return build.model_copy(update={"paths": paths, "interpreter": _interpreter(build, base, source)})
+
+
+def _interpreter(build: Build, base: Path, source: Path | None) -> Path | None:
+    """Where it is; not resolved, for an environment is known by the place of the link to its Python."""
+    if build.interpreter is None:
+        return None
+    path = (base / build.interpreter.expanduser()).absolute()
+    if not path.is_file() or not os.access(path, os.X_OK):
+        raise SettingsError(
+            f"{source}: build {build.name!r}: interpreter names {str(build.interpreter)!r}, and {path} is not a"
+            " program; name the bin/python of an environment, relative to the file"
+        )
+    return path
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:

@@ -143,6 +143,8 @@ def test_every_stream_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
         (["--agent-path", "/"], "/"),
         (["--snapshot", "nope.pb"], "nope.pb: No such file or directory"),
         (["--build", "v1"], "exclude each other"),
+        (["--driver", "other"], "--driver: there is no driver 'other'; there are runtime"),
+        (["--interpreter", "/bin/true"], "/bin/true does not answer as Python does; name the python of an environment"),
     ],
 )
 def test_a_bad_invocation_names_the_option(change: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

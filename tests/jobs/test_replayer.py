@@ -17,6 +17,7 @@ from app.settings import Build
 from tests.golden import corpus
 from tests.golden.scenarios import scenario
 from tests.incidents.evidence import recording
+from tests.sandbox.environments import environment, install
 
 NEVER = threading.Event()
 
@@ -80,6 +81,31 @@ def test_a_changed_file_is_seen_by_the_next_replay(here: Here) -> None:
     assert "hold_txn" in source
     (here.folder / "agent.py").write_text(source.replace("hold_txn", "free_txn"))
     assert replayer.replay("v1", Case(files), NEVER).verdict.outcome == "diverged"
+
+
+def test_a_build_runs_in_its_own_environment(here: Here, tmp_path: Path) -> None:
+    python = environment(tmp_path / "venv")
+    install(tmp_path / "venv", "vendored", "1.0", "")
+    source = (here.folder / "agent.py").read_text()
+    (here.folder / "agent.py").write_text(f"{source}\nimport vendored\n")
+    own = golden_build("own", here.folder, interpreter=python, preload=("vendored",))
+    replayer = here.replayer(own, golden_build("ours", here.folder))
+    replayer.warm()
+    files = recording("a01_fraud_completed")
+    ran = replayer.replay("own", Case(files), NEVER).verdict
+    assert ran.outcome == "reproduced", ran.headline
+    told = replayer.replay("ours", Case(files), NEVER).verdict
+    assert (told.outcome, "no module 'vendored'" in told.headline) == ("unusable", True)
+
+
+def test_an_environment_that_cannot_run_replays_fails_its_own_build(here: Here, tmp_path: Path) -> None:
+    bare = golden_build("bare", here.folder, interpreter=environment(tmp_path / "venv", packages=()))
+    replayer = here.replayer(bare, golden_build("v1", here.folder))
+    replayer.warm()
+    files = recording("a01_fraud_completed")
+    with pytest.raises(BuildProblem, match=r"build 'bare' cannot be run: .*protobuf>=6\.31,<7 \(not installed\)"):
+        replayer.replay("bare", Case(files), NEVER)
+    assert replayer.replay("v1", Case(files), NEVER).verdict.outcome == "reproduced"
 
 
 def test_a_build_that_is_not_configured_is_named(here: Here) -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -75,15 +76,15 @@ def test_close_ends_everything(namespaces: bool) -> None:
 
 
 def test_runs_at_the_same_time(attempt: Attempt) -> None:
-    begun = time.monotonic()
     runs = [in_thread(lambda: attempt("nice:nap", seconds=0.5)) for _ in range(6)]
     runs.append(in_thread(lambda: attempt("tries:leave", how="os._exit")))
     runs.append(in_thread(lambda: attempt("tries:loop_for_ever", Limits(wall_s=0.3, cpu_s=5))))
     for thread, _ in runs:
-        thread.join(20)
+        thread.join(60)
     endings = [results[0].ending for _, results in runs]
     assert endings == [Ending.FINISHED] * 6 + [Ending.EXITED_EARLY, Ending.TIME_LIMIT]
-    assert time.monotonic() - begun < 2.5
+    naps = sorted(tuple(map(float, said(results[0]).split())) for _, results in runs[:6])
+    assert any(later < end for (_, end), (later, _) in pairwise(naps)), "they ran one after the other"
 
 
 def test_cancelling(attempt: Attempt, sandbox: Sandbox) -> None:

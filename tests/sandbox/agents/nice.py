@@ -90,8 +90,9 @@ def find_something():
 
 
 def nap(seconds):
+    begun = time.monotonic()
     time.sleep(seconds)
-    return "rested"
+    return f"{begun} {time.monotonic()}"
 
 
 def own_code():
