@@ -95,7 +95,8 @@ def test_a_build_runs_in_its_own_environment(here: Here, tmp_path: Path) -> None
     ran = replayer.replay("own", Case(files), NEVER).verdict
     assert ran.outcome == "reproduced", ran.headline
     told = replayer.replay("ours", Case(files), NEVER).verdict
-    assert (told.outcome, "no module 'vendored'" in told.headline) == ("unusable", True)
+    assert told.outcome == "unusable"
+    assert "No module named 'vendored'" in told.headline
 
 
 def test_an_environment_that_cannot_run_replays_fails_its_own_build(here: Here, tmp_path: Path) -> None:

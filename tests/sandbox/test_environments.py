@@ -3,7 +3,6 @@
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,7 +31,7 @@ def venv(made: Path) -> Path:
 
 
 @pytest.fixture
-def agent(tmp_path: Path) -> Iterator[Path]:
+def agent(tmp_path: Path) -> Path:
     folder = tmp_path / "agent"
     folder.mkdir()
     (folder / "own_agent.py").write_text(
@@ -48,7 +47,7 @@ def agent(tmp_path: Path) -> Iterator[Path]:
         "def console():\n"
         "    import sqlalchemy\n"
     )
-    yield folder
+    return folder
 
 
 def sandbox_in(venv: Path, **options: object) -> Sandbox:
