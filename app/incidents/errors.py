@@ -13,6 +13,7 @@ __all__ = [
     "ImportRefused",
     "IncidentError",
     "NotFound",
+    "Outdated",
     "UnknownBuild",
     "UnknownPipeline",
     "WrongState",
@@ -86,6 +87,17 @@ class WrongState(IncidentError):
     def __init__(self, action: str, state: str, allowed: str, what: str = "a run") -> None:
         self.state = state
         super().__init__(f"cannot {action} {what} that is {state.replace('_', ' ')}; it must be {allowed}")
+
+
+class Outdated(IncidentError):
+    """A change made from an older state than the present one: somebody else was faster, and nothing was changed.
+
+    `now` is the version that it has now; whoever has seen that may try again.
+    """
+
+    def __init__(self, text: str, now: int) -> None:
+        self.now = now
+        super().__init__(text)
 
 
 def found(value: T | None, kind: str, ident: object) -> T:

@@ -117,6 +117,15 @@ class Incident(Base):
     collect_until: Mapped[int | None] = mapped_column(EpochMs)
     # Rises with everything that a page shows of the incident itself; runs, exports and searches count their own.
     version: Mapped[int] = mapped_column(Integer, default=1, server_default=text("1"))
+    # The case (`app.incidents.cases`): how people stand with it. `revision` rises with every change of theirs.
+    status: Mapped[str] = mapped_column(Text, default="open", server_default=text("'open'"))
+    severity: Mapped[str | None] = mapped_column(Text)
+    owner: Mapped[str | None] = mapped_column(PlainText)
+    tags: Mapped[list[str]] = mapped_column(ARRAY(Text), default=list, server_default=text("'{}'::text[]"))
+    pinned: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
+    revision: Mapped[int] = mapped_column(Integer, default=1, server_default=text("1"))
+    changed_at: Mapped[int] = mapped_column(EpochMs, server_default=NOW)
+    closed_at: Mapped[int | None] = mapped_column(EpochMs)
 
     evidence: Mapped[list[Evidence]] = relationship(
         back_populates="incident", order_by="Evidence.position", lazy="raise"
@@ -124,7 +133,12 @@ class Incident(Base):
     runs: Mapped[list[Run]] = relationship(back_populates="incident", order_by="Run.number", lazy="raise")
 
     __table_args__ = (
+        CheckConstraint("status IN ('open', 'contained', 'explained', 'closed')", name="status"),
+        CheckConstraint("severity IN ('critical', 'high', 'medium', 'low')", name="severity"),
+        CheckConstraint("(status = 'closed') = (closed_at IS NOT NULL)", name="closed"),
         Index(None, "created_at", "id"),
+        Index(None, "changed_at", "id"),
+        Index(None, "tags", postgresql_using="gin"),
         Index(None, "entity_key", "seq"),
         Index(
             "ix_incidents_collecting",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, bindparam, delete, func, select, text, tuple_, update
+from sqlalchemy import ColumnElement, delete, func, select, text, update
 from sqlalchemy.dialects.postgresql import distinct_on, insert
 from sqlalchemy.orm import undefer
 
@@ -62,15 +62,6 @@ async def incident(session: ReadSession, incident_id: str, *, lock: bool = False
     """Load one incident; `lock` holds it until the unit of work ends, so that its runs are numbered one by one."""
     query = select(Incident).where(Incident.id == incident_id)
     return (await session.scalars(query.with_for_update() if lock else query)).one_or_none()
-
-
-async def incidents(session: ReadSession, after: tuple[int, str] | None, limit: int) -> list[Incident]:
-    """List incidents, newest first, from just after a position in that order."""
-    query = select(Incident).order_by(Incident.created_at.desc(), Incident.id.desc()).limit(limit)
-    if after is not None:
-        position = tuple_(bindparam(None, after[0], Incident.created_at.type), bindparam(None, after[1]))
-        query = query.where(tuple_(Incident.created_at, Incident.id) < position)
-    return list(await session.scalars(query))
 
 
 async def latest_runs(session: ReadSession, incident_ids: Sequence[str]) -> list[Run]:

@@ -19,7 +19,7 @@ from app.incidents.errors import IncidentError
 from app.incidents.store import driver_url
 
 # The newest revision below `migrations/`; a test holds it to the folder, so that a start need not load Alembic.
-HEAD: Final = "0005"
+HEAD: Final = "0006"
 
 _LOCK: Final = 0x48494E44  # "HIND": one migration at a time, whoever starts them
 
@@ -27,12 +27,13 @@ _READ_ONLY: Final = ("alembic_version", "queue_schema", "audit_links")
 _APPEND_ONLY: Final = (
     "blobs", "evidence", "run_rows", "run_ledger", "audit_events",
     "streams", "shapes", "segments", "keyed_records", "undecodable", "snapshots",
+    "note_versions", "case_changes",
 )  # fmt: skip
 _CHANGEABLE: Final = (
     "incidents", "runs", "positions", "collectors", "exports", "export_answers", "gatherings", "freezes",
-    "shares",
+    "shares", "notes",
 )  # fmt: skip
-_PASSING: Final = ("drafts", "draft_files", "attempts", "decodings")
+_PASSING: Final = ("drafts", "draft_files", "attempts", "decodings", "incident_links")
 _SEQUENCES: Final = ("collected_ids",)
 _FUNCTIONS: Final = ("hindcast_add_day(integer)", "hindcast_drop_day(integer)")
 

@@ -7,11 +7,8 @@ that only read take a `ReadSession` (a `WriteSession` is one too). Times are epo
 from __future__ import annotations
 
 import asyncio
-import base64
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from app.incidents import bundle, intake
 from app.incidents import repository as db
@@ -43,6 +40,7 @@ from app.incidents.ledger import (
     ledger_outline_of,
     ledger_page,
 )
+from app.incidents.listing import Page, list_incidents
 from app.incidents.models import Draft, DraftFile, Evidence, Incident, LedgerRow, Run, RunKind, RunRow, RunState
 from app.incidents.previews import Preview, Previews
 from app.incidents.rows import Filters
@@ -169,17 +167,6 @@ __all__ = [
     "vouchers",
 ]  # fmt: skip
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
-    """One page of a list, newest first; `next` is the cursor of the following page, None on the last one."""
-
-    items: tuple[T, ...]
-    next: str | None
-
-
 # Incidents -----------------------------------------------------------------------------------------------------------
 
 
@@ -256,13 +243,6 @@ async def export_bundle(session: ReadSession, incident: Incident) -> bytes:
     return await asyncio.to_thread(bundle.write, made)
 
 
-async def list_incidents(session: ReadSession, *, after: str | None = None, limit: int = 50) -> Page[Incident]:
-    """Read incidents, newest first; `after` is a `Page.next`. Raises `IncidentError` for a cursor that is not ours."""
-    listed = await db.incidents(session, None if after is None else _position(after), limit + 1)
-    items = tuple(listed[:limit])
-    return Page(items, _cursor(items[-1]) if len(listed) > limit else None)
-
-
 async def latest_runs(session: ReadSession, incidents: Sequence[Incident]) -> dict[str, Run]:
     """Find the newest run of each incident, by incident id, in one query; incidents without runs are left out."""
     return {run.incident_id: run for run in await db.latest_runs(session, [incident.id for incident in incidents])}
@@ -323,18 +303,3 @@ def _title(facts: Facts, files: Sequence[EvidenceFile]) -> str:
         return files[0].name
     key = key_text(facts.entity_key) or facts.entity_key.hex() or "(empty key)"
     return key if facts.seq is None else f"{key}, seq {facts.seq}"
-
-
-def _cursor(incident: Incident) -> str:
-    return base64.urlsafe_b64encode(f"{incident.created_at}.{incident.id}".encode()).decode().rstrip("=")
-
-
-def _position(cursor: str) -> tuple[int, str]:
-    try:
-        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("ascii")
-    except ValueError:
-        text = ""
-    match = re.fullmatch(r"(\d{1,15})\.([\w-]{1,64})", text)
-    if match is None:
-        raise IncidentError(f"{cursor!r} is not a position in the list of incidents; start from its first page")
-    return int(match[1]), match[2]

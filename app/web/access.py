@@ -33,6 +33,7 @@ class Permission(StrEnum):
     REPLAY = "replay"
     OPEN = "open"  # open incidents of live pipelines, and search their topics
     EXPORT = "export"  # ask a running pipeline for a key's state, which discloses the key's memory
+    ANNOTATE = "annotate"  # change what people say of an incident: its case, notes, links
     SHARE = "share"  # make links, list and end them
     SHARED = "shared"  # see what a link shows: the link itself grants it, and nobody's session
 

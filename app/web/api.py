@@ -18,6 +18,7 @@ from app.web.auditing import record_view
 from app.web.bodies import read_body
 from app.web.compare import compare_path
 from app.web.config import MIB
+from app.web.filters import ReadWanted
 from app.web.incidents import bundle_response
 from app.web.intake import import_form
 from app.web.loading import IMPORT, READ, ReadIncident, ReplayIncident, settings_of, store_of
@@ -59,11 +60,14 @@ class ReplayIn(BaseModel):
 
 @router.get("/incidents", dependencies=[READ], response_model=IncidentPage)
 async def list_incidents(
-    request: Request, after: str | None = None, limit: Annotated[int, Query(ge=1, le=200)] = 50
+    request: Request,
+    wanted: ReadWanted,
+    after: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Response:
-    """List incidents, newest first; `next` is the `after` of the following page, null on the last."""
+    """List incidents, newest first unless told otherwise; `next` is the following page's `after`, null on the last."""
     async with store_of(request).read() as session:
-        page = await service.list_incidents(session, after=after, limit=limit)
+        page = await service.list_incidents(session, after=after, limit=limit, wanted=wanted)
         latest = await service.latest_runs(session, page.items)
     items = [incident_json(item, runs=[latest[item.id]] if item.id in latest else []) for item in page.items]
     return _json(IncidentPage(incidents=items, next=page.next))

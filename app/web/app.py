@@ -14,15 +14,25 @@ from starlette.responses import Response
 
 from app import __version__
 from app.incidents.audit_chain import noting
-from app.incidents.errors import ImportRefused, IncidentError, NotFound, UnknownBuild, UnknownPipeline, WrongState
+from app.incidents.errors import (
+    ImportRefused,
+    IncidentError,
+    NotFound,
+    Outdated,
+    UnknownBuild,
+    UnknownPipeline,
+    WrongState,
+)
 from app.incidents.redaction import Rules
 from app.incidents.service import InputRefused, Previews, Store
 from app.web import (
     activations,
     api,
+    api_cases,
     api_live,
     api_shares,
     builds,
+    cases,
     compare,
     door,
     exports,
@@ -77,8 +87,8 @@ def create_app(settings: WebSettings, store: Store | None = None) -> FastAPI:
     app.state.clock = None  # links are judged by the database's clock, unless a test sets another
     app.state.limits = Limits(file=settings.console.max_file_mib * MIB, kept=settings.console.max_import_mib * MIB)
     for room in (
-        door, incidents, replays, compare, activations, exports, imports, runs, stream, shares, builds, static,
-        api, api_live, api_shares,
+        door, incidents, cases, replays, compare, activations, exports, imports, runs, stream, shares, builds, static,
+        api, api_cases, api_live, api_shares,
     ):  # fmt: skip
         app.include_router(room.router)
     app.include_router(api.alias)
@@ -124,6 +134,14 @@ def problem_of(error: Exception) -> Problem:
             known = ", ".join(error.known) or "none: add [[pipelines]] to hindcast.toml"
             what = f"No pipeline is called {error.name!r}."
             return Problem(422, "Unknown pipeline", what, f"one of {known}", "Choose another.")
+        case Outdated():
+            return Problem(
+                409,
+                "Changed meanwhile",
+                f"{_capital(str(error))}.",
+                f"the version that is here now, {error.now}",
+                "Load it again, look at what changed, and repeat what you still want.",
+            )
         case WrongState():
             return Problem(409, "Not in this state", f"{str(error).capitalize()}.", remedy="Load the page again.")
         case InputRefused():

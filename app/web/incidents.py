@@ -9,18 +9,20 @@ from typing import Annotated, Any, Final, cast
 from fastapi import APIRouter, Path, Request
 from starlette.responses import RedirectResponse, Response
 
-from app.incidents import live, service
+from app.incidents import listing, live, service
 from app.incidents.audit import Action
 from app.incidents.inputs import STATUSES
 from app.incidents.service import Evidence, Incident, InputRefused, Preview, Previews, ReadSession
 from app.web.auditing import record_view
 from app.web.downloads import download
+from app.web.filters import ORDERS, ReadWanted
 from app.web.forms import Form
 from app.web.loading import READ, Number, ReadIncident, pages_of, settings_of, store_of
 from app.web.problems import Refused, not_found
 from app.web.reproduce import bundle_name
 from app.web.views import choices, links_of
 from app.web.views_captured import CapturedView
+from app.web.views_case import CASE_STATUSES, LINK_WORDS, SEVERITIES, Trouble, case_view
 from app.web.views_incident import EvidenceLine, RunLine, about, attempt_pairs, version_of
 from app.web.views_live import live_view
 from app.web.views_plan import plan_view, waits
@@ -32,16 +34,33 @@ PATIENCE_S: Final = 0.5  # how long a page waits for its plan; a larger one is f
 
 
 @router.get("/", dependencies=[READ])
-async def incidents(request: Request, after: str | None = None) -> Response:
-    """The list, newest first; its first page is the console's front page."""
+async def incidents(request: Request, wanted: ReadWanted, after: str | None = None) -> Response:
+    """The list, newest first unless told otherwise; its first page is the console's front page."""
     async with store_of(request).read() as session:
-        page = await service.list_incidents(session, after=after)
+        page = await service.list_incidents(session, after=after or None, wanted=wanted)
         latest = await service.latest_runs(session, page.items)
+        count, total = await listing.count_incidents(session, wanted)
+        owners, tags = await listing.owners_and_tags(session)
     runs = {ident: RunLine.of(run) for ident, run in latest.items()}
     # The story of `hindcast demo` says what to click, as long as it is what one sees here.
     story = next((item for item in page.items if item.created_by == DEMO), None)
     shown = story if settings_of(request).pipelines else None
-    return pages_of(request).page("incidents.html", request, page=page, runs=runs, paged=after is not None, story=shown)
+    return pages_of(request).page(
+        "incidents.html",
+        request,
+        page=page,
+        runs=runs,
+        paged=bool(after),
+        story=None if wanted.any else shown,
+        wanted=wanted,
+        count=count,
+        total=total,
+        owners=owners,
+        tags=tags,
+        case_statuses=CASE_STATUSES,
+        severities=SEVERITIES,
+        orders=ORDERS,
+    )
 
 
 @router.get("/incidents", dependencies=[READ])
@@ -86,11 +105,13 @@ async def incident_page(
     code: int = 200,
     typed: Typed = NOTHING_TYPED,
     refused: InputRefused | None = None,
+    trouble: Trouble | None = None,
 ) -> Response:
-    """The incident's page; `refused` stands beside the input that it is about."""
+    """The incident's page; `refused` and `trouble` (of the case) stand beside the input that they are about."""
     async with store_of(request).read() as session:
         evidence = await service.evidence_of(session, incident)
         runs = await service.runs_of(session, incident)
+        case = await case_view(session, incident, trouble)
         follows = {} if incident.pipeline is None else await _live(session, incident, evidence)
     gathering = follows.get("gathering")
     links = links_of(incident, evidence)
@@ -121,7 +142,11 @@ async def incident_page(
         statuses=STATUSES,
         typed=typed,
         refused=refused,
-        **{"gathering": None, "around": (), "others": [], **follows},
+        case=case,
+        case_statuses=CASE_STATUSES,
+        severities=SEVERITIES,
+        link_words=LINK_WORDS,
+        **{"gathering": None, "around": (), **follows},
         moving=replaying or (gathering is not None and gathering.under_way),
         about=about(incident),
         attempt=attempt_pairs(incident),
@@ -135,11 +160,9 @@ async def _live(session: ReadSession, incident: Incident, evidence: Sequence[Evi
     assert incident.pipeline is not None
     assert incident.entity_key is not None, "an incident of a pipeline is of a key"
     of_key = live.ActivationFilter(pipeline=incident.pipeline, entity_key=incident.entity_key)
-    about_key = await live.incidents_about(session, incident.pipeline, incident.entity_key)
     return {
         "gathering": live_view(incident, await live.live_status(session, incident), evidence),
         "around": (await live.list_activations(session, of_key, limit=8)).items,
-        "others": [each for each in about_key if each.id != incident.id],
     }
 
 

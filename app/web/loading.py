@@ -85,6 +85,7 @@ ReadIncident = Annotated[Incident, Depends(LoadIncident(Permission.READ))]
 ReplayIncident = Annotated[Incident, Depends(LoadIncident(Permission.REPLAY))]
 OpenIncident = Annotated[Incident, Depends(LoadIncident(Permission.OPEN))]
 ExportIncident = Annotated[Incident, Depends(LoadIncident(Permission.EXPORT))]
+AnnotateIncident = Annotated[Incident, Depends(LoadIncident(Permission.ANNOTATE))]
 ReadRun = Annotated[CurrentRun, Depends(LoadRun(Permission.READ))]
 ReplayRun = Annotated[CurrentRun, Depends(LoadRun(Permission.REPLAY))]
 READ = Depends(Requires(Permission.READ))

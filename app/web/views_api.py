@@ -80,11 +80,24 @@ class MissingOut(BaseModel):
     blocks: bool
 
 
+class CaseOut(BaseModel):
+    """How people stand with an incident; changes name the `revision` that they are made from."""
+
+    status: str = Field(description="open, contained, explained or closed")
+    severity: str | None = Field(description="critical, high, medium or low; null for not judged")
+    owner: str | None
+    tags: list[str]
+    pinned: bool
+    revision: int
+    changed_at: str | None
+
+
 class IncidentOut(BaseModel):
     """One activation that somebody asks about. What the evidence does not say is null."""
 
     id: str
     title: str
+    case: CaseOut
     created_at: str | None
     entity_key: KeyOut | None
     seq: int | None
@@ -127,6 +140,15 @@ def incident_json(
     return IncidentOut(
         id=incident.id,
         title=incident.title,
+        case=CaseOut(
+            status=incident.status,
+            severity=incident.severity,
+            owner=incident.owner,
+            tags=list(incident.tags),
+            pinned=incident.pinned,
+            revision=incident.revision,
+            changed_at=iso(incident.changed_at),
+        ),
         created_at=iso(incident.created_at),
         entity_key=None if key is None else KeyOut(hex=key.hex(), text=key_text(key)),
         seq=incident.seq,
