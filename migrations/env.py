@@ -5,6 +5,7 @@ from alembic import context
 from app.incidents import case_models as _case_models  # noqa: F401
 from app.incidents import decodings as _decodings  # noqa: F401
 from app.incidents import live_models as _live_models  # noqa: F401  its tables belong to the metadata
+from app.incidents import pool as _pool  # noqa: F401
 from app.incidents import share_models as _share_models  # noqa: F401
 from app.incidents.models import Base
 
@@ -17,7 +18,8 @@ context.configure(
     target_metadata=Base.metadata,
     transaction_per_migration=True,
     include_name=lambda name, kind, _: (
-        not (kind == "table" and name in ("queue_schema",)) and not (name or "").startswith("procrastinate")
+        not (kind == "table" and name in ("queue_schema", "schema_floor"))
+        and not (name or "").startswith("procrastinate")
     ),
 )
 with context.begin_transaction():

@@ -57,7 +57,7 @@ def mistake(config: Path, text: str, **environment: str) -> str:
 MISTAKES = {
     "[console]\nprot = 1": "FILE: console.prot is not a setting; did you mean port?",
     "[sandbocks]": "FILE: sandbocks is not a setting; did you mean sandbox?",
-    "[worker]\nx = 1": "FILE: worker.x is not a setting; expected one of jobs, lease_s, limit_s",
+    "[worker]\nx = 1": "FILE: worker.x is not a setting; expected one of jobs, lease_s, limit_s, drain_s",
     "[console]\nport = 70000": "FILE: console.port: input should be less than or equal to 65535; expected: Port",
     "[sandbox]\nmemory_mib = 'lots'": "FILE: sandbox.memory_mib: input should be a valid integer",
     "[database]\nurl = 'mysql://x'": "FILE: database.url: the database must be PostgreSQL",

@@ -20,7 +20,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     """Add this command's options to its parser."""
     add_options(parser)
     parser.add_argument("--jobs", type=int, metavar="N", help="replays at the same time (default: worker.jobs)")
-    parser.add_argument("--builds", metavar="A,B", help="replay only these builds (default: all)")
+    parser.add_argument("--builds", metavar="A,B", help="replay only these builds (default: all that are configured)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
         jobs=jobs,
         lease_s=settings.worker.lease_s,
         limit_s=settings.worker.limit_s,
+        drain_s=settings.worker.drain_s,
         only=only,
         hooks=hooks,
     )
@@ -62,13 +63,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _builds(told: str | None, settings: Settings) -> tuple[str, ...]:
-    """Read `--builds`; raises `CommandError` for one that is not configured."""
+    """Read `--builds`, which means all that are configured where it is not given.
+
+    A run of another build waits for a worker that knows it. Raises `CommandError` for one that is not configured.
+    """
     names = tuple(name for name in (told or "").split(",") if name)
     for name in names:
         if settings.build(name) is None:
             known = ", ".join(build.name for build in settings.builds) or "none"
             raise CommandError(f"--builds names {name!r}; configured builds: {known} (see [[builds]] in hindcast.toml)")
-    return names
+    return names or tuple(build.name for build in settings.builds)
 
 
 def _replayer(settings: Settings) -> SandboxedReplayer:

@@ -14,6 +14,7 @@ __all__ = [
     "IncidentError",
     "NotFound",
     "Outdated",
+    "QueueFull",
     "UnknownBuild",
     "UnknownPipeline",
     "WrongState",
@@ -79,6 +80,14 @@ class UnknownPipeline(IncidentError):
         self.known = tuple(known)
         choice = f"known pipelines: {', '.join(known)}" if known else "no pipelines are configured: add [[pipelines]]"
         super().__init__(f"hindcast.toml names no pipeline {name!r}; {choice}")
+
+
+class QueueFull(IncidentError):
+    """So many runs wait already that another one would only wait behind them."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        super().__init__(f"{most} replays wait already, and no more may (console.max_waiting)")
 
 
 class WrongState(IncidentError):

@@ -233,6 +233,8 @@ class Run(Base):
     error_outline: Mapped[str | None] = mapped_column(PlainText)
     evidence_ids: Mapped[list[int]] = mapped_column(ARRAY(BigInteger))
     build_digest: Mapped[str | None] = mapped_column(Text)
+    # Where traces are on, the one in which the run was asked for (W3C `traceparent`); its worker goes on with it.
+    trace_parent: Mapped[str | None] = mapped_column(Text)
     outcome: Mapped[str | None] = mapped_column(Text)
     exit_code: Mapped[int | None] = mapped_column(SmallInteger)
     headline: Mapped[str | None] = mapped_column(PlainText)

@@ -137,6 +137,18 @@ async def end(session: WriteSession, run_id: str, attempt: int, values: dict[str
     return await _change(session, run_id, attempt, ended | values)
 
 
+async def give_back(session: WriteSession, run_id: str, attempt: int) -> str | None:
+    """Make a running run a waiting one again, if that attempt still holds it; the name of its build then."""
+    statement = (
+        update(Run)
+        .where(Run.id == run_id, Run.attempt == attempt, Run.state == RunState.RUNNING)
+        .values(state=RunState.QUEUED, version=Run.version + 1, lease_until=None, started_at=None, worker=None)
+        .returning(Run.build)
+        .execution_options(synchronize_session=False)
+    )
+    return (await session.scalars(statement)).one_or_none()
+
+
 async def reproduced(session: ReadSession, incident_id: str, evidence_ids: Sequence[int]) -> Sequence[Run]:
     """Read an incident's runs over exactly this evidence that reproduced, oldest first, with their verdicts."""
     query = (

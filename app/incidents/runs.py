@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from app.incidents import pool, rows
 from app.incidents import repository as db
-from app.incidents import rows
 from app.incidents.audit import Action, record_event
-from app.incidents.errors import UnknownBuild, WrongState, found
+from app.incidents.errors import QueueFull, UnknownBuild, WrongState, found
 from app.incidents.inputs import NOTHING, RunInputs, answers_text, decided
 from app.incidents.kept import evidence_files
 from app.incidents.ledger import summary_of
@@ -63,13 +63,16 @@ async def request_replay(
     who: str,
     known: Collection[str],
     inputs: RunInputs = NOTHING,
+    most: int | None = None,
+    trace_parent: str | None = None,
 ) -> Run:
     """Create a run and queue it, in the caller's transaction; `known` names the builds of the configuration.
 
-    The run holds the evidence that the incident has now, and `inputs` beside it. Raises `UnknownBuild`, and
-    `InputRefused` for a decision that nothing waits for.
+    The run holds the evidence that the incident has now, and `inputs` beside it. Raises `UnknownBuild`, `QueueFull`
+    where `most` runs wait already, and `InputRefused` for a decision that nothing waits for.
     """
     _check_build(build, known)
+    await _check_room(session, most)
     if inputs.decision is not None:
         await _check_decision(session, incident, inputs.decision)
     found(await db.incident(session, incident.id, lock=True), "incident", incident.id)
@@ -81,6 +84,7 @@ async def request_replay(
         decision=None if inputs.decision is None else dict(inputs.decision),
         tool_answers=[dict(answer) for answer in inputs.tool_answers] or None,
         created_by=who,
+        trace_parent=trace_parent,
         evidence_ids=[file.id for file in await db.evidence_of(session, incident.id)],
     )
     session.add(run)
@@ -115,12 +119,15 @@ def _audited(run: Run, inputs: RunInputs) -> dict[str, Any]:
     return detail
 
 
-async def retry_run(session: WriteSession, run_id: str, *, who: str, known: Collection[str]) -> Run:
-    """Queue a run again that ended without a verdict. Raises `NotFound`, `WrongState`, `UnknownBuild`."""
+async def retry_run(
+    session: WriteSession, run_id: str, *, who: str, known: Collection[str], most: int | None = None
+) -> Run:
+    """Queue a run again that ended without a verdict. Raises `NotFound`, `WrongState`, `UnknownBuild`, `QueueFull`."""
     run = found(await db.run(session, Run.id == run_id, lock=True), "run", run_id)
     if not run.run_state.retryable:
         raise WrongState("retry", run.state, "failed, lost, cancelled or timed out")
     _check_build(run.build, known)
+    await _check_room(session, most)
     run.state = RunState.QUEUED
     run.version += 1
     run.started_at = run.finished_at = run.error = run.error_outline = run.worker = None
@@ -237,6 +244,19 @@ async def time_out_run(session: WriteSession, run_id: str, attempt: int, error: 
     return await db.end(session, run_id, attempt, {"state": RunState.TIMED_OUT, "error": error})
 
 
+async def lose_run(session: WriteSession, run_id: str, attempt: int, error: str) -> bool:
+    """Record that attempt `attempt` was ended from outside, which says nothing about the activation."""
+    return await db.end(session, run_id, attempt, {"state": RunState.LOST, "error": error})
+
+
+async def give_back_run(session: WriteSession, run_id: str, attempt: int) -> bool:
+    """Put attempt `attempt` back into the queue, for another worker; False when it is no longer ours."""
+    build = await db.give_back(session, run_id, attempt)
+    if build is not None:
+        await db.enqueue(session, run_id, build)
+    return build is not None
+
+
 async def sweep_lost(session: WriteSession) -> list[str]:
     """Turn running runs whose lease is over into `lost`, and say which; skips rows that others hold locked."""
     return await db.sweep(session, "its worker gave no sign of life; retry it")
@@ -248,6 +268,11 @@ async def requeue_forgotten(session: WriteSession, *, older_s: float = 10.0, sta
     for run_id, build in orphans:
         await db.enqueue(session, run_id, build)
     return [run_id for run_id, _ in orphans]
+
+
+async def _check_room(session: ReadSession, most: int | None) -> None:
+    if most is not None and await pool.waiting_runs(session, most) >= most:
+        raise QueueFull(most)
 
 
 def _check_build(build: str, known: Collection[str]) -> None:

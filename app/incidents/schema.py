@@ -19,11 +19,11 @@ from app.incidents.errors import IncidentError
 from app.incidents.store import driver_url
 
 # The newest revision below `migrations/`; a test holds it to the folder, so that a start need not load Alembic.
-HEAD: Final = "0006"
+HEAD: Final = "0007"
 
 _LOCK: Final = 0x48494E44  # "HIND": one migration at a time, whoever starts them
 
-_READ_ONLY: Final = ("alembic_version", "queue_schema", "audit_links")
+_READ_ONLY: Final = ("alembic_version", "queue_schema", "schema_floor", "audit_links")
 _APPEND_ONLY: Final = (
     "blobs", "evidence", "run_rows", "run_ledger", "audit_events",
     "streams", "shapes", "segments", "keyed_records", "undecodable", "snapshots",
@@ -33,7 +33,7 @@ _CHANGEABLE: Final = (
     "incidents", "runs", "positions", "collectors", "exports", "export_answers", "gatherings", "freezes",
     "shares", "notes",
 )  # fmt: skip
-_PASSING: Final = ("drafts", "draft_files", "attempts", "decodings", "incident_links")
+_PASSING: Final = ("drafts", "draft_files", "attempts", "decodings", "incident_links", "workers")
 _SEQUENCES: Final = ("collected_ids",)
 _FUNCTIONS: Final = ("hindcast_add_day(integer)", "hindcast_drop_day(integer)")
 

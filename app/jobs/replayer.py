@@ -15,10 +15,15 @@ from app.incidents.service import LEDGER_BYTES, EvidenceFile, Report
 from app.replay.engine import Options, replay
 from app.replay.rerun_pb2 import AgentCode, RerunRequest
 from app.replay.runner import Finished
-from app.sandbox.model import MIB, AgentPathError, Limits, SandboxError
+from app.sandbox.model import MIB, AgentPathError, Ending, Limits, SandboxError
 from app.sandbox.runner import Sandbox
 
 _LOG: Final = logging.getLogger(__name__)
+_KILLED: Final = "(SIGKILL)"
+
+
+class KilledFromOutside(Exception):
+    """The re-run was ended by somebody else, which says nothing about the activation; the text says how."""
 
 
 class BuildProblem(Exception):
@@ -78,6 +83,7 @@ class Case:
     seq: int | None = None
     vindicated: frozenset[str] = frozenset()
     inputs: RunInputs = NOTHING
+    killed_before: bool = False
 
 
 class Replayer(Protocol):
@@ -125,7 +131,8 @@ class SandboxedReplayer:
     def replay(self, build: str, case: Case, stop: threading.Event) -> Report:
         """Replay; `stop` ends the re-run early.
 
-        Raises `BuildProblem` where the build cannot be run at all, `InputRefused` where nothing waits for a decision.
+        Raises `BuildProblem` where the build cannot be run at all, `InputRefused` where nothing waits for a decision,
+        `KilledFromOutside` where it was not left to end.
         """
         configured = self._build(build)
         code = AgentCode(
@@ -135,7 +142,7 @@ class SandboxedReplayer:
             config=configured.config or "",
             paths=[str(path) for path in configured.paths],
         )
-        runner = _Run(self._sandbox(build), self.confinement.limits, stop)
+        runner = _Run(self._sandbox(build), self.confinement.limits, stop, case.killed_before)
         options = Options(
             case.seq,
             self.confinement.allow_network,
@@ -180,6 +187,16 @@ class _Run:
     sandbox: Sandbox
     limits: Limits
     stop: threading.Event
+    killed_before: bool
 
     def run(self, request: RerunRequest) -> Finished:
-        return self.sandbox.run(request, self.limits, stop=self.stop)
+        finished = self.sandbox.run(request, self.limits, stop=self.stop)
+        if finished.ending == Ending.SANDBOX_LOST:
+            raise KilledFromOutside(f"{finished.detail}; retry it")
+        # Agent code can kill its own process. Who did it shows when it happens again.
+        if finished.ending == Ending.KILLED_BY_SIGNAL and _KILLED in finished.detail and not self.killed_before:
+            raise KilledFromOutside(
+                f"{finished.detail}, most likely from outside: by a person, or by the machine for want of memory;"
+                " retry it"
+            )
+        return finished

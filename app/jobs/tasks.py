@@ -11,20 +11,32 @@ import logging
 import platform
 import threading
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final, TypeVar
+
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as SqlTimeout
 
 from app import __version__
 from app.incidents import service
 from app.incidents.changes import Changes
-from app.incidents.service import Run, Store
-from app.jobs.replayer import BuildProblem, Case, Replayer
+from app.incidents.service import Run, Store, WriteSession
+from app.jobs.replayer import BuildProblem, Case, KilledFromOutside, Replayer
+
+T = TypeVar("T")
 
 _LOG: Final = logging.getLogger(__name__)
 _IRREPRODUCIBLE: Final = 3
+# What came of a run is kept this long while the database is away; by then the run is lost, and may be retried.
+_PATIENCE_S: Final = 60.0
+_AGAIN_S: Final = 0.5
+
+
+class _GivenBack(Exception):
+    """The worker ends before the run has; another one shall begin it anew."""
 
 
 @dataclass
@@ -43,7 +55,9 @@ class ReplayTask:
     lease_s: float = 20.0
     limit_s: float = 300.0
     patience_s: float = 15.0
+    running: int = field(default=0, init=False)
     _threads: ThreadPoolExecutor = field(init=False)
+    _giving_back: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def __post_init__(self) -> None:
         # A run that was timed out may hold its thread a little longer; the next one does not wait for it.
@@ -56,15 +70,27 @@ class ReplayTask:
         if run is None:
             return
         _LOG.info("run %s of incident %s: attempt %d with build %s", run.id, run.incident_id, run.attempt, run.build)
+        self.running += 1
         try:
             await self._carry_out(run)
-        except BuildProblem as error:
+        except (BuildProblem, service.IncidentError) as error:
             await self._fail(run, str(error))
-        except service.IncidentError as error:
-            await self._fail(run, str(error))
+        except KilledFromOutside as error:
+            _LOG.warning("run %s of incident %s is lost: %s", run.id, run.incident_id, error)
+            lost = str(error)
+            await self._settle(run, lambda session: service.lose_run(session, run.id, run.attempt, lost))
+        except _GivenBack:
+            _LOG.info("run %s of incident %s goes back into the queue", run.id, run.incident_id)
+            await self._settle(run, lambda session: service.give_back_run(session, run.id, run.attempt))
         except Exception as error:  # noqa: BLE001  whatever it was, the run must not be left hanging
             _LOG.exception("run %s of incident %s failed", run.id, run.incident_id)
             await self._fail(run, _report(run, error))
+        finally:
+            self.running -= 1
+
+    def give_back(self) -> None:
+        """Stop the runs that still work, and put them back into the queue."""
+        self._giving_back.set()
 
     def close(self) -> None:
         """Wait for the threads of runs that were stopped."""
@@ -74,20 +100,52 @@ class ReplayTask:
         stop = threading.Event()
         try:
             async with asyncio.timeout(self.limit_s), self._alive(run, stop):
-                report, digest = await self._replay(run, stop)
+                report, digest = await self._unless_given_back(self._replay(run, stop))
         except TimeoutError:
             message = f"not finished after {self.limit_s:g} s (worker.limit_s)"
-            async with self.store.write() as session:
-                await service.time_out_run(session, run.id, run.attempt, message)
+            await self._settle(run, lambda session: service.time_out_run(session, run.id, run.attempt, message))
             return
         finally:
             stop.set()
-        async with self.store.write() as session:
-            ours = await service.finish_run(session, run.id, run.attempt, report, build_digest=digest)
+        ours = await self._settle(
+            run, lambda session: service.finish_run(session, run.id, run.attempt, report, build_digest=digest)
+        )
         if ours:
             _LOG.info("run %s: %s", run.id, report.verdict.outcome)
         else:
             _LOG.info("run %s is not ours any more; its result was dropped", run.id)
+
+    async def _unless_given_back(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for the work; where the worker must end before it has, raise `_GivenBack`."""
+        working = asyncio.create_task(work)
+        ending = asyncio.create_task(self._giving_back.wait())
+        try:
+            await asyncio.wait({working, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise _GivenBack
+            return working.result()
+        finally:
+            for task in (working, ending):
+                task.cancel()
+            await asyncio.gather(working, ending, return_exceptions=True)
+
+    async def _settle(self, run: Run, write: Callable[[WriteSession], Awaitable[bool]]) -> bool:
+        """Write how a run ended, again and again while the database is away; False when the run is not ours any more.
+
+        A write that did arrive, although we did not hear of it, is refused the second time: the run is not running.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _PATIENCE_S
+        while True:
+            try:
+                async with self.store.write() as session:
+                    return await write(session)
+            except (OperationalError, InterfaceError, SqlTimeout, OSError) as error:
+                if loop.time() > deadline:
+                    _LOG.error("run %s: what came of it cannot be written: %s", run.id, error)
+                    return False
+                _LOG.warning("run %s waits for the database: %s", run.id, error)
+            await asyncio.sleep(_AGAIN_S)
 
     async def _replay(self, run: Run, stop: threading.Event) -> tuple[service.Report, str]:
         async with self.store.read() as session:
@@ -95,7 +153,7 @@ class ReplayTask:
             files = await service.evidence_files(session, incident, run.evidence_ids)
             vindicated = await service.vindicated_reads(session, run)
         inputs = service.RunInputs(tuple(run.tool_answers or ()), run.decision)
-        case = Case(files, incident.wanted_seq, vindicated, inputs)
+        case = Case(files, incident.wanted_seq, vindicated, inputs, killed_before=run.attempt > 1)
         report, digest = await self._work(run, case, stop)
         if in_doubt(report):
             vouched = await self._vouched(run)
@@ -152,8 +210,7 @@ class ReplayTask:
                 return
 
     async def _fail(self, run: Run, error: str) -> None:
-        async with self.store.write() as session:
-            await service.fail_run(session, run.id, run.attempt, error)
+        await self._settle(run, lambda session: service.fail_run(session, run.id, run.attempt, error))
 
 
 def in_doubt(report: service.Report) -> bool:

@@ -7,68 +7,83 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import procrastinate
 import psycopg
 from procrastinate.exceptions import ConnectorException
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
-from app.incidents import drafts, service
+from app import __version__
+from app.incidents import pool
 from app.incidents.changes import Changes
-from app.incidents.exports import time_out_exports
+from app.incidents.models import new_id
 from app.incidents.repository import queue_of
 from app.incidents.service import Store
+from app.incidents.tending import tending
 from app.jobs.decoding import DecodeTask, HookRunner
 from app.jobs.queue import HEARTBEAT_S, POLL_S, STALLED_S, drop_stalled, open_queue
 from app.jobs.replayer import Replayer
 from app.jobs.tasks import ReplayTask
 
 _LOG: Final = logging.getLogger(__name__)
-_SWEEP_S: Final = 2.0
 _AGAIN_S: Final = 1.0
 
 
 @dataclass
 class Worker:
-    """One worker over one database. `only` limits it to some builds; without it, it takes every run there is."""
+    """One worker over one database; any number may run, anywhere.
+
+    `only` limits it to some builds; without it, it takes every run there is. Once told to stop it takes no more, and
+    what has not ended after `drain_s` goes back into the queue.
+    """
 
     url: str
     replayer: Replayer
     jobs: int = 2
     lease_s: float = 20.0
     limit_s: float = 300.0
-    only: Collection[str] = ()
+    drain_s: float = 25.0
+    only: Collection[str] | None = None
     hooks: HookRunner | None = None
     name: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
     _stopping: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _hurried: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     async def run(self) -> None:
         """Work until `stop` is called (or SIGTERM or SIGINT comes); runs that were taken are finished first."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             with suppress(ValueError, NotImplementedError):  # not in the main thread: somebody else stops us
-                loop.add_signal_handler(number, self.stop)
+                loop.add_signal_handler(number, self._signalled)
         store = Store(self.url, pool_size=self.jobs + 2)
         async with Changes(self.url) as changes:
             task = ReplayTask(store, changes, self.replayer, self.name, self.jobs, self.lease_s, self.limit_s)
-            sweeper = asyncio.create_task(self._sweep(store), name="sweep")
             try:
-                while not self._stopping.is_set():
-                    await self._work(task, DecodeTask(store, self.hooks))
+                async with tending(store), self._known(store, task):
+                    while not self._stopping.is_set():
+                        await self._work(task, DecodeTask(store, self.hooks))
             finally:
-                sweeper.cancel()
-                await asyncio.gather(sweeper, return_exceptions=True)
                 await asyncio.to_thread(task.close)
                 await store.close()
 
     def stop(self) -> None:
-        """Take no more runs, and end when those that were taken are done."""
-        _LOG.info("worker %s stops after its running replays", self.name)
+        """Take no more runs, and end when those that were taken are done or have had their time."""
+        _LOG.info("worker %s stops after its running replays, in %g s at most", self.name, self.drain_s)
         self._stopping.set()
+
+    def hurry(self) -> None:
+        """End at once: what still runs goes back into the queue."""
+        _LOG.info("worker %s gives its running replays back", self.name)
+        self._hurried.set()
+        self._stopping.set()
+
+    def _signalled(self) -> None:
+        """The first signal stops, the second hurries."""
+        (self.hurry if self._stopping.is_set() else self.stop)()
 
     async def _work(self, task: ReplayTask, decode: DecodeTask) -> None:
         """Work until told to stop, or until the database goes away; then return, to begin anew."""
@@ -82,14 +97,16 @@ class Worker:
                 for other in (cleaning, stopping, working):
                     other.cancel()  # the worker itself takes this as the wish to finish what it has begun
                 await asyncio.gather(cleaning, stopping, return_exceptions=True)
-                with suppress(asyncio.CancelledError):
-                    await working
+                await self._drain(working, task)
         except (ConnectorException, psycopg.Error, OSError) as error:
             _LOG.warning("worker %s lost the queue, and tries again: %s", self.name, error)
             await self._pause(_AGAIN_S)
 
     async def _take_jobs(self, queue: procrastinate.App) -> None:
-        only: dict[str, Any] = {"queues": [queue_of(build) for build in self.only]} if self.only else {}
+        only: dict[str, Any] = {}
+        if self.only is not None:
+            # Whoever serves no build waits at a queue that nobody fills: without a name it would be all of them.
+            only = {"queues": [queue_of(build) for build in self.only] or [queue_of("")]}
         await queue.run_worker_async(
             **only,
             name=self.name,
@@ -101,24 +118,41 @@ class Worker:
             install_signal_handlers=False,
         )
 
-    async def _sweep(self, store: Store) -> None:
-        """Look after runs that no worker looks after, whichever worker that was."""
+    async def _drain(self, working: asyncio.Task[None], task: ReplayTask) -> None:
+        """Wait for the runs that were begun; what takes too long is given back."""
+        hurried = asyncio.create_task(self._hurried.wait(), name="wait for the second stop")
+        await asyncio.wait({working, hurried}, timeout=self.drain_s, return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        if not working.done():
+            task.give_back()
+        with suppress(asyncio.CancelledError):
+            await working
+
+    @asynccontextmanager
+    async def _known(self, store: Store, task: ReplayTask) -> AsyncIterator[None]:
+        """Let pages know that this worker is there, for the length of the block."""
+        ident = new_id("wrk")
+        beats = asyncio.create_task(self._beat(store, ident, task), name="signs of life")
+        try:
+            yield
+        finally:
+            beats.cancel()
+            await asyncio.gather(beats, return_exceptions=True)
+            with suppress(SQLAlchemyError, OSError):
+                async with store.write() as session:
+                    await pool.leave(session, ident)
+
+    async def _beat(self, store: Store, ident: str, task: ReplayTask) -> None:
+        builds = None if self.only is None else sorted(self.only)
         while True:
-            try:
+            told = {"running": task.running, "draining": self._stopping.is_set(), "jobs": self.jobs, "builds": builds}
+            with suppress(SQLAlchemyError, OSError):
                 async with store.write() as session:
-                    lost = await service.sweep_lost(session)
-                async with store.write() as session:
-                    forgotten = await service.requeue_forgotten(session, stalled_s=STALLED_S)
-                    await drafts.sweep_drafts(session)
-                    await time_out_exports(session)  # where no collector runs, nobody else would
-            except (DBAPIError, OSError) as error:
-                _LOG.warning("cannot sweep: %s", error)
-            else:
-                for run in lost:
-                    _LOG.warning("run %s is lost: its worker gave no sign of life", run)
-                for run in forgotten:
-                    _LOG.warning("run %s was queued again: its job had been lost", run)
-            await asyncio.sleep(_SWEEP_S)
+                    await pool.beat(session, ident, name=self.name, version=__version__, **told)
+            with suppress(TimeoutError):
+                # Said at once, so that nobody waits for a worker that takes no more.
+                waiting = asyncio.Event() if told["draining"] else self._stopping
+                await asyncio.wait_for(waiting.wait(), pool.BEAT_S)
 
     async def _clean(self, queue: procrastinate.App) -> None:
         while True:

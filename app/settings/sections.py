@@ -20,6 +20,9 @@ class Console(Section):
     )
     max_file_mib: int = Field(64, description="Largest single evidence file, in MiB.", ge=1, le=1024)
     max_import_mib: int = Field(256, description="Largest import altogether, in MiB.", ge=1, le=4096)
+    max_waiting: int = Field(
+        1000, description="Replays that may wait for a worker; further ones are refused until fewer do.", ge=1
+    )
 
 
 class Database(Section):
@@ -63,6 +66,13 @@ class Worker(Section):
         300.0,
         description="Seconds after which a run as a whole (loading, re-run, comparison) is timed out.",
         gt=0,
+        le=86400,
+    )
+    drain_s: float = Field(
+        25.0,
+        description="Seconds that running replays may still take once the worker is told to stop; then others begin"
+        " them anew.",
+        ge=0,
         le=86400,
     )
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.responses import RedirectResponse, Response
 
-from app.incidents import inputs, live, service
+from app.incidents import inputs, live, pool, service
 from app.incidents.audit import Action
 from app.incidents.service import Run
 from app.web import openapi
@@ -140,9 +140,11 @@ class LoadReplay:
 
 
 @router.get("/replays/{replay_id}", response_model=ReplayOut)
-async def get_replay(run: Annotated[Run, Depends(LoadReplay())]) -> Response:
+async def get_replay(request: Request, run: Annotated[Run, Depends(LoadReplay())]) -> Response:
     """The state of a replay, and once it is `done` its verdict: what `hindcast replay --format json` prints."""
-    return _json(replay_json(run, verdict=run.verdict))
+    async with store_of(request).read() as session:
+        waits_for = await pool.why_waiting(session, run)
+    return _json(replay_json(run, verdict=run.verdict, waits_for=waits_for))
 
 
 @router.get("/replays/{replay_id}/ledger", response_class=Response, responses=openapi.JSON_LINES)

@@ -19,12 +19,14 @@ from app.incidents.errors import (
     IncidentError,
     NotFound,
     Outdated,
+    QueueFull,
     UnknownBuild,
     UnknownPipeline,
     WrongState,
 )
 from app.incidents.redaction import Rules
 from app.incidents.service import InputRefused, Previews, Store
+from app.incidents.tending import tending
 from app.web import (
     activations,
     api,
@@ -43,6 +45,7 @@ from app.web import (
     shares,
     static,
     stream,
+    workers,
 )
 from app.web.access import Keeper
 from app.web.config import MIB, WebSettings
@@ -62,7 +65,7 @@ def create_app(settings: WebSettings, store: Store | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
-        async with stream.listening(app, store), noting(store):
+        async with stream.listening(app, store), noting(store), tending(store):
             yield
         if own:
             await store.close()
@@ -88,7 +91,7 @@ def create_app(settings: WebSettings, store: Store | None = None) -> FastAPI:
     app.state.limits = Limits(file=settings.console.max_file_mib * MIB, kept=settings.console.max_import_mib * MIB)
     for room in (
         door, incidents, cases, replays, compare, activations, exports, imports, runs, stream, shares, builds, static,
-        api, api_cases, api_live, api_shares,
+        api, api_cases, api_live, api_shares, workers,
     ):  # fmt: skip
         app.include_router(room.router)
     app.include_router(api.alias)
@@ -141,6 +144,12 @@ def problem_of(error: Exception) -> Problem:
                 f"{_capital(str(error))}.",
                 f"the version that is here now, {error.now}",
                 "Load it again, look at what changed, and repeat what you still want.",
+            )
+        case QueueFull():
+            what = f"{error.most} replays wait already; no more are taken until some of them have begun."
+            remedy = "Try again later, start more workers (see Workers), or raise max_waiting."
+            return Problem(
+                503, "The queue is full", what, "fewer than console.max_waiting", remedy, headers={"Retry-After": "15"}
             )
         case WrongState():
             return Problem(409, "Not in this state", f"{str(error).capitalize()}.", remedy="Load the page again.")

@@ -34,12 +34,14 @@ class Build(Protocol):
 
 
 class Console(Protocol):
-    """How much the console takes in, in MiB."""
+    """How much the console takes in: files in MiB, and runs that wait."""
 
     @property
     def max_file_mib(self) -> int: ...
     @property
     def max_import_mib(self) -> int: ...
+    @property
+    def max_waiting(self) -> int: ...
 
 
 class Pipeline(Protocol):

@@ -65,14 +65,15 @@ async def queue_runs(
 ) -> list[Run]:
     """Queue a run of each build in one transaction, the suggested one first: it may vouch for what the others read.
 
-    Raises `UnknownBuild` and `InputRefused`.
+    Raises `UnknownBuild`, `QueueFull` and `InputRefused`.
     """
     settings = settings_of(request)
     known = [each.name for each in settings.builds]
+    most = settings.console.max_waiting
     first, _ = suggested(settings.builds, incident, settings.pipelines)
     who = principal_of(request).name
     async with store_of(request).write() as session:
         return [
-            await service.request_replay(session, incident, build, who=who, known=known, inputs=supplied)
+            await service.request_replay(session, incident, build, who=who, known=known, inputs=supplied, most=most)
             for build in sorted(builds, key=lambda build: build != first)
         ]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from app.incidents import inputs, service
+from app.incidents import inputs, pool, service
 from app.incidents.audit import Action
 from app.incidents.service import InputRefused, LedgerPage, ReadSession, RunRow
 from app.web.auditing import record_view
@@ -38,7 +38,6 @@ from app.web.views_timeline import every_field, timeline
 
 router = APIRouter(prefix="/incidents/{incident_id}/runs/{number}", include_in_schema=False)
 
-STUCK_MS = 10_000  # a queued run that waits longer than this most likely has no worker to wait for
 FIELDS = 100  # fields of an opened event on one page
 STEPS = 20  # entries of the ledger on one page
 
@@ -57,7 +56,9 @@ async def _page(
     """Draw the run; `supply` are tool answers as they were typed, `refused` says what is wrong with them."""
     code = 200 if refused is None else 422
     if current.run.verdict is None:
-        return pages_of(request).page("run.html", request, code, **_header(request, current))
+        async with store_of(request).read() as session:
+            waits_for = await pool.why_waiting(session, current.run)
+        return pages_of(request).page("run.html", request, code, **_header(request, current), waits_for=waits_for)
     async with store_of(request).read() as session:
         first = await _first(session, current)
         evidence = links_of(current.incident, await service.evidence_of(session, current.incident))
@@ -182,9 +183,16 @@ async def value(
 @router.post("/retry")
 async def retry(request: Request, current: ReplayRun) -> Response:
     """Queue a run again that ended without a verdict."""
-    known = [build.name for build in settings_of(request).builds]
+    settings = settings_of(request)
+    known = [build.name for build in settings.builds]
     async with store_of(request).write() as session:
-        await service.retry_run(session, current.run.id, who=principal_of(request).name, known=known)
+        await service.retry_run(
+            session,
+            current.run.id,
+            who=principal_of(request).name,
+            known=known,
+            most=settings.console.max_waiting,
+        )
     return RedirectResponse(current.base, 303)
 
 
@@ -192,14 +200,21 @@ async def retry(request: Request, current: ReplayRun) -> Response:
 async def again(request: Request, current: ReplayRun) -> Response:
     """Ask for the same once more, as a new run: with other tool answers, or since another run has vouched for reads."""
     run = current.run
-    known = [build.name for build in settings_of(request).builds]
+    settings = settings_of(request)
+    known = [build.name for build in settings.builds]
     typed = (await read_form(request)).value("tool_answers")
     try:
         answers = tuple(run.tool_answers or ()) if typed is None else inputs.answers_of(typed)
         supplied = service.RunInputs(answers, run.decision)
         async with store_of(request).write() as session:
             made = await service.request_replay(
-                session, current.incident, run.build, who=principal_of(request).name, known=known, inputs=supplied
+                session,
+                current.incident,
+                run.build,
+                who=principal_of(request).name,
+                known=known,
+                inputs=supplied,
+                most=settings.console.max_waiting,
             )
     except InputRefused as refused:
         return await _page(request, current, Look(), typed, refused)
@@ -233,7 +248,6 @@ def _header(
         "verdict": None if verdict is None else verdict_view(verdict, first, evidence or {}),
         "supplied": inputs_view(run),
         "elapsed": duration(waited_ms) if waited_ms >= 1000 else "a moment",
-        "stuck": run.state == "queued" and waited_ms > STUCK_MS,
         "about": about(run),
         "reproduce": command(settings_of(request).builds, run, current.incident),
         "seen": None,

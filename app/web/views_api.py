@@ -50,6 +50,7 @@ class ReplayOut(BaseModel):
     exit_code: int | None
     headline: str | None
     error: str | None = Field(description="why there is no verdict, for a state that ended without one")
+    waits_for: str | None = Field(None, description="what a queued run waits for; null in lists")
     created_at: str | None
     started_at: str | None
     finished_at: str | None
@@ -190,7 +191,7 @@ def _evidence(file: Evidence) -> EvidenceOut:
     )
 
 
-def replay_json(run: Run, *, verdict: Mapping[str, Any] | None) -> ReplayOut:
+def replay_json(run: Run, *, verdict: Mapping[str, Any] | None, waits_for: str | None = None) -> ReplayOut:
     return ReplayOut(
         id=run.id,
         incident_id=run.incident_id,
@@ -203,6 +204,7 @@ def replay_json(run: Run, *, verdict: Mapping[str, Any] | None) -> ReplayOut:
         exit_code=run.exit_code,
         headline=run.headline,
         error=run.error,
+        waits_for=waits_for,
         created_at=iso(run.created_at),
         started_at=None if run.started_at is None else iso(run.started_at),
         finished_at=None if run.finished_at is None else iso(run.finished_at),

@@ -25,7 +25,7 @@ def alembic_config(**attributes: object) -> Config:
 
 
 def ours(name: str | None, kind: str, _: object) -> bool:
-    return kind != "table" or not str(name).startswith(("procrastinate", "queue_schema"))
+    return kind != "table" or not str(name).startswith(("procrastinate", "queue_schema", "schema_floor"))
 
 
 def test_the_migrated_tables_are_the_models(database: Database) -> None:

@@ -221,6 +221,7 @@ async def test_the_document_describes_what_is_there(api: httpx.AsyncClient) -> N
         ("/api/v1/shares", "get"),
         ("/api/v1/shares/{share_id}", "delete"),
         ("/api/v1/replays/{replay_id}/ledger", "get"),
+        ("/api/v1/workers", "get"),
     }
     for methods in document["paths"].values():
         for operation in methods.values():
