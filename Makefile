@@ -15,7 +15,7 @@ SOURCE ?=
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-7s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-11s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv/.ready: requirements.lock pyproject.toml scripts/setup.sh scripts/common.sh
 	@bash scripts/setup.sh
@@ -46,6 +46,10 @@ fmt: setup ## Format the code and mend what the linter can mend
 .PHONY: bench
 bench: setup ## Measure what benchmarks/README.md reports
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+.PHONY: screenshots
+screenshots: setup ## Take the pictures of docs/ anew, from a demo of their own (ARGS="--only run")
+	@$(BIN)/python -m scripts.screenshots $(ARGS)
 
 .PHONY: kafka
 kafka: setup ## Start a real Apache Kafka on the loopback address, for tests (ARGS="--port 0")

@@ -145,6 +145,7 @@
     const button = event.target.closest("[data-copy]");
     if (button) copy(button.dataset.copy, button.getAttribute("aria-label").replace(/^Copy /, ""));
     if (event.target.closest("[data-theme-switch]")) switchTheme();
+    if (event.target.closest("[data-print]")) print();
     if (event.target.closest("[data-help]")) $("#keys")?.showModal();
     const row = event.target.closest("a[data-open-row]");
     const link = row ? $("a[data-open]", row.closest("tbody")) : event.target.closest("a[data-open]");
