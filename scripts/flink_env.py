@@ -25,7 +25,7 @@ _KEPT_LINES: Final = 12
 _PATIENCE_S: Final = 600.0
 
 
-class FlinkMissing(Exception):  # noqa: N818
+class FlinkMissing(Exception):
     """The environment cannot be had here; the text says why and what to do."""
 
 

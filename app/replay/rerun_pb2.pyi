@@ -23,7 +23,7 @@ class AgentCode(_message.Message):
     def __init__(self, agent: _Optional[str] = ..., registry: _Optional[str] = ..., decode: _Optional[str] = ..., config: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RerunRequest(_message.Message):
-    __slots__ = ("code", "entity_key", "seq", "clock_ms", "kind", "entry_step", "envelopes", "batch_trigger", "memory", "cache", "provider_answers", "continuation", "allow_network", "tool_answers", "ledger_bytes")
+    __slots__ = ("code", "entity_key", "seq", "clock_ms", "kind", "entry_step", "envelopes", "batch_trigger", "memory", "cache", "provider_answers", "continuation", "allow_network", "tool_answers", "ledger_bytes", "payload")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[RerunRequest.Kind]
@@ -47,6 +47,7 @@ class RerunRequest(_message.Message):
     ALLOW_NETWORK_FIELD_NUMBER: _ClassVar[int]
     TOOL_ANSWERS_FIELD_NUMBER: _ClassVar[int]
     LEDGER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     code: AgentCode
     entity_key: bytes
     seq: int
@@ -62,7 +63,8 @@ class RerunRequest(_message.Message):
     allow_network: bool
     tool_answers: _containers.RepeatedCompositeFieldContainer[ToolAnswer]
     ledger_bytes: int
-    def __init__(self, code: _Optional[_Union[AgentCode, _Mapping]] = ..., entity_key: _Optional[bytes] = ..., seq: _Optional[int] = ..., clock_ms: _Optional[int] = ..., kind: _Optional[_Union[RerunRequest.Kind, str]] = ..., entry_step: _Optional[int] = ..., envelopes: _Optional[_Iterable[_Union[_records_pb2.AgentEnvelope, _Mapping]]] = ..., batch_trigger: _Optional[str] = ..., memory: _Optional[_Union[_records_pb2.MemoryBlob, _Mapping]] = ..., cache: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., provider_answers: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., continuation: _Optional[_Union[_records_pb2.Continuation, _Mapping]] = ..., allow_network: bool = ..., tool_answers: _Optional[_Iterable[_Union[ToolAnswer, _Mapping]]] = ..., ledger_bytes: _Optional[int] = ...) -> None: ...
+    payload: bytes
+    def __init__(self, code: _Optional[_Union[AgentCode, _Mapping]] = ..., entity_key: _Optional[bytes] = ..., seq: _Optional[int] = ..., clock_ms: _Optional[int] = ..., kind: _Optional[_Union[RerunRequest.Kind, str]] = ..., entry_step: _Optional[int] = ..., envelopes: _Optional[_Iterable[_Union[_records_pb2.AgentEnvelope, _Mapping]]] = ..., batch_trigger: _Optional[str] = ..., memory: _Optional[_Union[_records_pb2.MemoryBlob, _Mapping]] = ..., cache: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., provider_answers: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., continuation: _Optional[_Union[_records_pb2.Continuation, _Mapping]] = ..., allow_network: bool = ..., tool_answers: _Optional[_Iterable[_Union[ToolAnswer, _Mapping]]] = ..., ledger_bytes: _Optional[int] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class ToolAnswer(_message.Message):
     __slots__ = ("tool", "args_json", "value_json")
@@ -165,7 +167,7 @@ class ServedAnswer(_message.Message):
     def __init__(self, cache_key: _Optional[str] = ..., from_cache: bool = ..., step_index: _Optional[int] = ..., model: _Optional[str] = ..., response_digest: _Optional[bytes] = ...) -> None: ...
 
 class RerunResult(_message.Message):
-    __slots__ = ("outcome", "events", "intents", "outputs", "output_problem", "memory", "cache", "continuation", "dead_letter", "miss", "reads", "tools", "served", "provider_calls", "refusal", "driver", "driver_version", "longterm_read", "error_type", "error_detail", "printed", "staged", "overwritten", "ledger", "batch_unknown", "refusals")
+    __slots__ = ("outcome", "events", "intents", "outputs", "output_problem", "memory", "cache", "continuation", "dead_letter", "miss", "reads", "tools", "served", "provider_calls", "refusal", "driver", "driver_version", "longterm_read", "error_type", "error_detail", "printed", "staged", "overwritten", "ledger", "payload", "batch_unknown", "refusals")
     class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OUTCOME_UNSPECIFIED: _ClassVar[RerunResult.Outcome]
@@ -208,6 +210,7 @@ class RerunResult(_message.Message):
     STAGED_FIELD_NUMBER: _ClassVar[int]
     OVERWRITTEN_FIELD_NUMBER: _ClassVar[int]
     LEDGER_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     BATCH_UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     REFUSALS_FIELD_NUMBER: _ClassVar[int]
     outcome: RerunResult.Outcome
@@ -234,6 +237,7 @@ class RerunResult(_message.Message):
     staged: _containers.RepeatedCompositeFieldContainer[_records_pb2.TraceEvent]
     overwritten: _containers.RepeatedScalarFieldContainer[str]
     ledger: bytes
+    payload: bytes
     batch_unknown: bool
     refusals: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, outcome: _Optional[_Union[RerunResult.Outcome, str]] = ..., events: _Optional[_Iterable[_Union[_records_pb2.TraceEvent, _Mapping]]] = ..., intents: _Optional[_Iterable[_Union[_records_pb2.ToolIntent, _Mapping]]] = ..., outputs: _Optional[_Iterable[bytes]] = ..., output_problem: _Optional[str] = ..., memory: _Optional[_Union[_records_pb2.MemoryBlob, _Mapping]] = ..., cache: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., continuation: _Optional[_Union[_records_pb2.Continuation, _Mapping]] = ..., dead_letter: _Optional[_Union[_records_pb2.ActivationErrorRecord, _Mapping]] = ..., miss: _Optional[_Union[CacheMiss, _Mapping]] = ..., reads: _Optional[_Iterable[_Union[MemoryRead, _Mapping]]] = ..., tools: _Optional[_Iterable[_Union[ToolRun, _Mapping]]] = ..., served: _Optional[_Iterable[_Union[ServedAnswer, _Mapping]]] = ..., provider_calls: _Optional[int] = ..., refusal: _Optional[str] = ..., driver: _Optional[str] = ..., driver_version: _Optional[str] = ..., longterm_read: bool = ..., error_type: _Optional[str] = ..., error_detail: _Optional[str] = ..., printed: _Optional[str] = ..., staged: _Optional[_Iterable[_Union[_records_pb2.TraceEvent, _Mapping]]] = ..., overwritten: _Optional[_Iterable[str]] = ..., ledger: _Optional[bytes] = ..., batch_unknown: bool = ..., refusals: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, outcome: _Optional[_Union[RerunResult.Outcome, str]] = ..., events: _Optional[_Iterable[_Union[_records_pb2.TraceEvent, _Mapping]]] = ..., intents: _Optional[_Iterable[_Union[_records_pb2.ToolIntent, _Mapping]]] = ..., outputs: _Optional[_Iterable[bytes]] = ..., output_problem: _Optional[str] = ..., memory: _Optional[_Union[_records_pb2.MemoryBlob, _Mapping]] = ..., cache: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., continuation: _Optional[_Union[_records_pb2.Continuation, _Mapping]] = ..., dead_letter: _Optional[_Union[_records_pb2.ActivationErrorRecord, _Mapping]] = ..., miss: _Optional[_Union[CacheMiss, _Mapping]] = ..., reads: _Optional[_Iterable[_Union[MemoryRead, _Mapping]]] = ..., tools: _Optional[_Iterable[_Union[ToolRun, _Mapping]]] = ..., served: _Optional[_Iterable[_Union[ServedAnswer, _Mapping]]] = ..., provider_calls: _Optional[int] = ..., refusal: _Optional[str] = ..., driver: _Optional[str] = ..., driver_version: _Optional[str] = ..., longterm_read: bool = ..., error_type: _Optional[str] = ..., error_detail: _Optional[str] = ..., printed: _Optional[str] = ..., staged: _Optional[_Iterable[_Union[_records_pb2.TraceEvent, _Mapping]]] = ..., overwritten: _Optional[_Iterable[str]] = ..., ledger: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., batch_unknown: bool = ..., refusals: _Optional[_Iterable[str]] = ...) -> None: ...

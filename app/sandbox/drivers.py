@@ -43,9 +43,17 @@ PROTOBUF: Final = Bounds((6, 31), (7,))
 PYDANTIC: Final = Bounds((2, 10), (3,))
 
 DEFAULT: Final = "runtime"
+FLINK: Final = "flink"
 DRIVERS: Final[dict[str, Driver]] = {
     # Hindcast's own runtime, serving `beam_agents` itself. Warming it costs a process a tenth of a second once.
     "runtime": Driver("app.replay.rerun:run", ("app.sandbox.warm:agents",), {"pydantic": PYDANTIC}),
+    # Agents of Flink Agents, over the plan that the framework of the build's own environment compiles.
+    FLINK: Driver(
+        "app.flink.inside.driver:run",
+        ("app.flink.inside.driver:warm",),
+        {"flink-agents": Bounds((0, 3), (0, 5)), "pydantic": PYDANTIC},
+        ("flink",),
+    ),
 }
 
 

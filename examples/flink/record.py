@@ -1,7 +1,7 @@
 """Runs the refund desk in the framework's own local runner and writes its event log as a Flink job of 0.3.1 does.
 
-It needs an environment with Flink Agents and makes the calls that a re-run must not: `issue_refund` writes the file that
-DESK_LEDGER names. `python record.py v1 out.log [inputs]`
+It needs an environment with Flink Agents, and makes the calls that a re-run must not: `issue_refund` writes to the file
+that DESK_LEDGER names. `python record.py v1 out.log [inputs]`
 """
 
 from __future__ import annotations

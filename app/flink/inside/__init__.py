@@ -1,1 +1,1 @@
-"""Runs an agent of Flink Agents in the confined child, over the plan that its own framework compiles; it does nothing."""
+"""Runs an agent of Flink Agents in the confined child, over the plan that its own framework compiles, contained."""

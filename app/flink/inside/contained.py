@@ -67,7 +67,7 @@ class ContainedTool(Tool):
         handling = run.handling("tool", name)
         if handling.policy is Policy.BLOCK:
             run.note("tool", name, Outcome.REFUSED, request=told, detail="its policy is block")
-            run.stop(Ending.REFUSED, f"the tool {name!r} was called, and its policy is block")
+            raise run.stop(Ending.REFUSED, f"the tool {name!r} was called, and its policy is block")
         if handling.policy is Policy.ALLOW:
             return run.execute("tool", name, told, lambda: self._original.call(*args, **kwargs))
         found = run.tool_answer(tool_digest(name, told))
@@ -85,7 +85,7 @@ class ContainedTool(Tool):
             run.note("tool", name, Outcome.STAND_IN, request=told, value=NOT_EXECUTED)
             return NOT_EXECUTED
         run.note("tool", name, Outcome.MISSED, request=told)
-        run.stop(Ending.MISSED, f"nothing recorded answers the tool {name!r} called with these arguments")
+        raise run.stop(Ending.MISSED, f"nothing recorded answers the tool {name!r} called with these arguments")
 
 
 class ContainedConnection(BaseChatModelConnection):
@@ -139,11 +139,13 @@ class _Question:
         policy = run.handling("chat_model_connection", name).policy
         if policy is Policy.BLOCK:
             self._note(Outcome.REFUSED, detail="its policy is block")
-            run.stop(Ending.REFUSED, f"the model connection {name!r} was asked, and its policy is block")
+            raise run.stop(Ending.REFUSED, f"the model connection {name!r} was asked, and its policy is block")
         if frame is not None:
             frame.asked += 1
             if frame.asked > 1:
-                run.unsupported(f"the model set-up {frame.setup!r} asks its connection twice for one request, which")
+                raise run.unsupported(
+                    f"the model set-up {frame.setup!r} asks its connection twice for one request, which"
+                )
         found = None if frame is None else run.exchange(frame.digest)
         if found is not None and found.full not in (None, self._known["full"]):
             found = None
@@ -161,7 +163,7 @@ class _Question:
             self._note(Outcome.EXECUTED, value=plain(value))
             return value
         self._note(Outcome.MISSED, detail="the record ends at this request" if found is not None else "")
-        run.stop(Ending.MISSED, f"nothing recorded answers this request to the model connection {name!r}")
+        raise run.stop(Ending.MISSED, f"nothing recorded answers this request to the model connection {name!r}")
 
     def _note(self, outcome: Outcome, **more: Any) -> None:
         self._run.note("model", self._name, outcome, **self._known, **more)
@@ -267,14 +269,14 @@ class ContainedStore(BaseVectorStore):
         found = run.documents(query_digest(self._name, query.query_text, query.limit))
         if found is None:
             run.note("vector store", self._name, Outcome.MISSED, request=told)
-            run.stop(Ending.MISSED, f"nothing recorded answers this query of the vector store {self._name!r}")
+            raise run.stop(Ending.MISSED, f"nothing recorded answers this query of the vector store {self._name!r}")
         run.note("vector store", self._name, Outcome.ANSWERED, request=told, value=found)
         return VectorStoreQueryResult(documents=[Document.model_validate(one) for one in copy.deepcopy(found)])
 
     def _no(self, what: str, told: Any) -> Any:
         run = self._bench.now()
         run.note("vector store", self._name, Outcome.MISSED, request={what: plain(told)})
-        run.stop(Ending.MISSED, f"the record does not tell what {what} on the vector store {self._name!r} gave")
+        raise run.stop(Ending.MISSED, f"the record does not tell what {what} on the vector store {self._name!r} gave")
 
     def add(self, documents: Any, *args: Any, **kwargs: Any) -> Any:
         return self._no("add", documents)
@@ -308,10 +310,12 @@ def _only_if_allowed(run: Run, kind: str, name: str, told: Any) -> None:
     policy = run.handling(kind, name).policy
     if policy is Policy.BLOCK:
         run.note(kind, name, Outcome.REFUSED, request=told, detail="its policy is block")
-        run.stop(Ending.REFUSED, f"{kind} {name!r} was used, and its policy is block")
+        raise run.stop(Ending.REFUSED, f"{kind} {name!r} was used, and its policy is block")
     if policy is not Policy.ALLOW:
         run.note(kind, name, Outcome.MISSED, request=told)
-        run.stop(Ending.MISSED, f"no event log holds what {kind} {name!r} gives; only the policy allow can answer")
+        raise run.stop(
+            Ending.MISSED, f"no event log holds what {kind} {name!r} gives; only the policy allow can answer"
+        )
 
 
 def _described(tool: Any) -> dict[str, Any]:

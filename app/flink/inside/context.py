@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any, Final
 
 from flink_agents.api.events.event import Event
@@ -55,7 +55,7 @@ class Context(RunnerContext):
 
     @property
     def long_term_memory(self) -> Any:
-        self._run.unsupported("long-term memory")
+        raise self._run.unsupported("long-term memory")
 
     @property
     def agent_metric_group(self) -> Unmeasured:
@@ -84,7 +84,7 @@ class Context(RunnerContext):
         policy = self._run.handling("function", name).policy
         if policy in (Policy.BLOCK, Policy.RECORDED):
             self._run.note("function", name, Outcome.REFUSED, request=told, detail=f"its policy is {policy}")
-            self._run.stop(Ending.REFUSED, f"the durable function {name} was called, and its policy is {policy}")
+            raise self._run.stop(Ending.REFUSED, f"the durable function {name} was called, and its policy is {policy}")
         return self._run.execute("function", name, told, lambda: func(*args, **kwargs))
 
     def durable_execute_async(
@@ -98,16 +98,16 @@ class Context(RunnerContext):
 
     def refuse(self, name: str) -> Any:
         """What a newer release of the framework offers and this engine does not know."""
-        self._run.unsupported(f"{name} of the runner context")
+        raise self._run.unsupported(f"{name} of the runner context")
 
 
 class _Awaited:
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
 
-    def __await__(self) -> Iterator[Any]:
+    def __await__(self) -> Generator[Any, Any, Any]:
+        yield from ()  # makes this a generator, which never waits
         return self._call()
-        yield  # makes this a generator
 
 
 class Unmeasured:
@@ -123,8 +123,9 @@ class Unmeasured:
 
 def context_class() -> type[Context]:
     """`Context` with whatever the installed release asks for beyond it, refused by name when it is used."""
-    unknown = getattr(Context, "__abstractmethods__", frozenset())
-    if not unknown:
-        return Context
-    refusing = {name: property(lambda self, name=name: self.refuse(name)) for name in unknown}
-    return type("Context", (Context,), refusing)
+    unknown: frozenset[str] = getattr(Context, "__abstractmethods__", frozenset())
+    return type("Context", (Context,), {name: _refusing(name) for name in unknown}) if unknown else Context
+
+
+def _refusing(name: str) -> property:
+    return property(lambda context: context.refuse(name))

@@ -48,15 +48,19 @@ class Engine:
             memory.load(given.memory)
         run = self._bench.run = Run(self._request, given)
         context = self._context_class(run, self._plan, self._resources, memory)
+        error: Exception | None = None
         try:
             with _no_waiting():
                 self._begin(run, given)
                 self._work(run, context)
-            ending, detail, error = Ending.FINISHED, "", ""
+            ending, detail = Ending.FINISHED, ""
         except Stopped as stopped:
-            ending, detail, error = stopped.ending, stopped.detail, ""
+            ending, detail = stopped.ending, stopped.detail
         except Exception as raised:  # noqa: BLE001  agent code failed: that is a result
-            ending, detail, error = Ending.FAILED, _told(raised), type(raised).__name__
+            if run.stopped is not None:  # agent code swallowed the end of the run, and failed over it
+                ending, detail = run.stopped.ending, run.stopped.detail
+            else:
+                ending, detail, error = Ending.FAILED, _told(raised), raised
         finally:
             self._bench.run = None
         return InputResult(
@@ -64,7 +68,8 @@ class Engine:
             seq=given.seq,
             ending=ending,
             detail=detail[:_DETAIL],
-            error_type=error,
+            error_type="" if error is None else type(error).__name__,
+            error_message=str(error or "")[:_DETAIL],
             action=None if ending is Ending.FINISHED else run.action,
             events=run.sent,
             calls=run.calls,
@@ -90,7 +95,7 @@ class Engine:
     def _act(self, run: Run, action: Any, event: Any, context: Context) -> None:
         function = action.exec
         if type(function).__name__ == "JavaFunction":
-            run.unsupported(f"the Java action {action.name!r}")
+            raise run.unsupported(f"the Java action {action.name!r}")
         run.builtin = function.module.startswith(_OWN)
         returned = function(event, context)
         if inspect.isgenerator(returned) or inspect.iscoroutine(returned):
@@ -104,10 +109,11 @@ class Engine:
             return
         except RuntimeError as error:
             if "event loop" in str(error):
-                run.unsupported(f"the action {name!r}, which uses asyncio beyond awaiting durable_execute_async,")
+                what = f"the action {name!r}, which uses asyncio beyond awaiting durable_execute_async,"
+                raise run.unsupported(what) from error
             raise
         awaiting.close()
-        run.unsupported(f"the action {name!r}, which awaits something else than durable_execute_async,")
+        raise run.unsupported(f"the action {name!r}, which awaits something else than durable_execute_async,")
 
 
 @contextmanager

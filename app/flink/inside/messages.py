@@ -109,7 +109,8 @@ class Outcome(StrEnum):
 
 
 class Call(_Message):
-    """One call of a resource: the ledger. `event` is the index of the event that was being handled.
+    """One call of a resource: the ledger. `event` is the index of the event that was being handled, `sent` how many
+    events had been sent by then.
 
     `request` of a model call is the whole request as its connection saw it, `digest` the digest of the request as the
     log would have it, `full` that of `request`.
@@ -125,6 +126,7 @@ class Call(_Message):
     detail: str = ""
     event: int | None = None
     action: str | None = None
+    sent: int = 0
     direct: bool = False  # called by the agent's own code: no event of the log tells of it
     processed: bool = False  # by a model set-up that does more than ask its connection
 
@@ -147,6 +149,7 @@ class InputResult(_Message):
     ending: Ending
     detail: str = ""
     error_type: str = ""
+    error_message: str = ""
     action: str | None = None
     events: list[Sent] = []
     calls: list[Call] = []

@@ -17,6 +17,7 @@ from app.flink.inside.contained import (
     contain_setup,
 )
 from app.flink.inside.messages import Policy, Resource
+from app.flink.inside.stops import Stopped
 
 # What a policy can be set for; the rest only holds these together.
 ACTING: Final = ("tool", "chat_model_connection", "embedding_model_connection", "vector_store", "mcp_server")
@@ -42,16 +43,16 @@ class Resources(ResourceContext):
         return self._made[key]
 
     def generate_available_skills_prompt(self, *skill_names: str) -> str:
-        self._refuse(f"the skills {', '.join(skill_names)}")
+        raise self._refuse(f"the skills {', '.join(skill_names)}")
 
     def get_skill_dirs(self, *skill_names: str) -> list[str]:
-        self._refuse(f"the skills {', '.join(skill_names)}")
+        raise self._refuse(f"the skills {', '.join(skill_names)}")
 
     def _make(self, name: str, kind: Any, provider: Any) -> Any:
         if type(provider).__name__.startswith("Java"):
-            self._refuse(f"the Java resource {name!r} ({kind.value})")
+            raise self._refuse(f"the Java resource {name!r} ({kind.value})")
         if "mcp" in getattr(provider, "module", "").split(".") and kind is ResourceType.PROMPT:
-            self._refuse(f"the prompt {name!r}, which an MCP server gives,")
+            raise self._refuse(f"the prompt {name!r}, which an MCP server gives,")
         if kind is ResourceType.TOOL:
             return self._tool(name, provider)
         if kind is ResourceType.CHAT_MODEL_CONNECTION:
@@ -61,7 +62,7 @@ class Resources(ResourceContext):
         if kind is ResourceType.VECTOR_STORE:
             return self._store(name, provider)
         if kind is ResourceType.MCP_SERVER:
-            self._refuse(f"the MCP server {name!r}")
+            raise self._refuse(f"the MCP server {name!r}")
         resource = self._original(provider)
         resource.open()
         if kind is ResourceType.CHAT_MODEL:
@@ -71,7 +72,7 @@ class Resources(ResourceContext):
     def _tool(self, name: str, provider: Any) -> Any:
         original = self._original(provider)
         if original.metadata is None:
-            self._refuse(f"the Java tool {name!r}")
+            raise self._refuse(f"the Java tool {name!r}")
         return ContainedTool.around(name, original, self._bench)
 
     def _store(self, name: str, provider: Any) -> Any:
@@ -85,8 +86,8 @@ class Resources(ResourceContext):
     def _original(self, provider: Any) -> Any:
         return provider.provide(resource_context=self, config=self._config)
 
-    def _refuse(self, what: str) -> Any:
-        self._bench.now().unsupported(what)
+    def _refuse(self, what: str) -> Stopped:
+        return self._bench.now().unsupported(what)
 
 
 def listed(plan: Any, handling: Any) -> list[Resource]:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from app.flink.inside.messages import (
     Call,
@@ -15,7 +15,6 @@ from app.flink.inside.messages import (
     Handling,
     Input,
     Outcome,
-    Policy,
     Request,
     Sent,
     ToolAnswer,
@@ -75,33 +74,32 @@ class Run:
         """Queue an event that an action sent; `told` are its attributes as JSON."""
         self.check()
         if len(self.sent) >= _EVENTS:
-            self.stop(Ending.UNSUPPORTED, f"one input led to more than {_EVENTS} events")
+            raise self.stop(Ending.UNSUPPORTED, f"one input led to more than {_EVENTS} events")
         self.sent.append(Sent(type=event.type, attributes=told, parent=self.at, action=self.action))
         self.queue.append((len(self.sent) - 1, event))
 
     def note(self, kind: str, name: str, outcome: Outcome, **more: Any) -> None:
         """Write a call down."""
         if len(self.calls) >= _CALLS:
-            self.stop(Ending.UNSUPPORTED, f"one input led to more than {_CALLS} calls")
+            raise self.stop(Ending.UNSUPPORTED, f"one input led to more than {_CALLS} calls")
         direct = more.pop("direct", not self.builtin)
-        self.calls.append(
-            Call(kind=kind, name=name, outcome=outcome, event=self.at, action=self.action, direct=direct, **more)
-        )
+        where = {"event": self.at, "action": self.action, "sent": len(self.sent), "direct": direct}
+        self.calls.append(Call(kind=kind, name=name, outcome=outcome, **where, **more))
 
-    def stop(self, ending: Ending, detail: str) -> NoReturn:
-        """End the run here, whatever agent code makes of it."""
+    def stop(self, ending: Ending, detail: str) -> Stopped:
+        """The end of the run, to be raised; whatever agent code makes of it, nothing that comes after counts."""
         if self.stopped is None:
             self.stopped = Stopped(ending, detail)
-        raise self.stopped
+        return self.stopped
 
     def check(self) -> None:
         """Go no further where the run is over."""
         if self.stopped is not None:
             raise self.stopped
 
-    def unsupported(self, what: str) -> NoReturn:
-        """Refuse by name what the engine cannot do."""
-        self.stop(Ending.UNSUPPORTED, f"{what} cannot be re-run here")
+    def unsupported(self, what: str) -> Stopped:
+        """The end of the run, to be raised: by name, what the engine cannot do."""
+        return self.stop(Ending.UNSUPPORTED, f"{what} cannot be re-run here")
 
     @contextmanager
     def asking(self, frame: Frame) -> Iterator[Frame]:
@@ -165,6 +163,3 @@ def _dumped(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_dumped(inner) for inner in value]
     return value
-
-
-__all__ = ["Frame", "Policy", "Run", "plain"]

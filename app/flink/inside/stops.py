@@ -1,11 +1,11 @@
-"""What ends a run from inside: raised through agent code, and remembered, so that code which swallows it gains nothing."""
+"""What ends a run from inside: raised through agent code, and remembered, so that swallowing it gains nothing."""
 
 from __future__ import annotations
 
 from app.flink.inside.messages import Ending
 
 
-class Stopped(BaseException):  # noqa: N818  no Exception: `except Exception` of agent code must not see it
+class Stopped(BaseException):
     """The run is over; `ending` and `detail` say why."""
 
     def __init__(self, ending: Ending, detail: str) -> None:
@@ -14,5 +14,5 @@ class Stopped(BaseException):  # noqa: N818  no Exception: `except Exception` of
         self.detail = detail
 
 
-class RecordedFailure(Exception):  # noqa: N818  agent code may handle it as it handled the original
+class RecordedFailure(Exception):
     """A try that failed when it was recorded fails again."""

@@ -20,7 +20,6 @@ from flink_agents.api.prompts.prompt import Prompt
 from flink_agents.api.resource import ResourceDescriptor, ResourceType
 from flink_agents.api.runner_context import RunnerContext
 
-
 MOST_CENTS = 5_000
 
 

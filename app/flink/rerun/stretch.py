@@ -1,0 +1,305 @@
+"""Feeds a stretch of recorded inputs, in order, to a build, beside the build that made the record; and sums it up.
+
+Each input gets the state that it really had: from the log where it has it, else from the runs of the recording build
+that came out as recorded. What a changed build did with one input never reaches the next.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.flink.inside.messages import Call, Ending, Exchange, Input, InputResult, Outcome, Request, ToolAnswer
+from app.flink.model import Run
+from app.flink.rerun.case import Case, Options, Proof, Ran, Runner, Source
+from app.flink.rerun.judge import judge, unjudged
+from app.flink.rerun.recorded import Recorded, from_wire, numbered, to_wire
+from app.replay.verdict import Outcome as Found
+from app.replay.verdict import Reason, Report
+
+_EMPTY: Final[list[Any]] = ["o", {}]
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The reports on a stretch, in the order of its inputs, and how long one input took on average (milliseconds)."""
+
+    build: str
+    reference: str
+    inputs: tuple[Recorded, ...]
+    reports: tuple[Report, ...]
+    calls: tuple[tuple[Call, ...], ...]
+    child_ms: float = 0.0
+
+    @property
+    def outcome(self) -> Found:
+        """The verdict on the whole: the first in this order that an input has."""
+        found = {report.verdict.outcome for report in self.reports}
+        order = (Found.UNUSABLE, Found.DIVERGED, Found.IRREPRODUCIBLE, Found.WHAT_IF, Found.REPRODUCED)
+        return next((one for one in order if one in found), Found.UNUSABLE)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What one build made of a stretch."""
+
+    ran: Ran
+    results: tuple[InputResult, ...]
+
+
+class Stretch:
+    """Inputs, and the builds that they are given to; `reference` made the record, None where nobody said."""
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        build: Runner,
+        reference: Runner | None,
+        options: Options,
+        wanted: frozenset[str] | None = None,
+    ) -> None:
+        """`wanted` are the runs to report on; the others only lead up to them."""
+        self._given = numbered(runs)
+        self._build = build
+        self._reference = reference
+        self._options = options
+        self._wanted = wanted
+        self._good: dict[str, bool] = {}  # which inputs the recording build reproduces
+        self._usable = [one for one in self._given if _refused(one) is None]
+
+    @property
+    def _own(self) -> bool:
+        return self._reference is not None and self._reference.build == self._build.build
+
+    def replay(self) -> Replayed:
+        """Run everything and judge it."""
+        known: list[Case] = []
+        if self._reference is not None and not self._own:
+            base = self._feed(self._reference, [None] * len(self._usable), None)
+            known = self._cases(base, self._reference.build, Proof.OWN, [])
+        vouched = {case.recorded.run.ref: case for case in known}
+        memories = self._memories(known)
+        done = self._feed(self._build, memories, vouched or None, live=self._options.live)
+        proof = self._proof(done.ran)
+        cases = self._cases(done, self._build.build, proof, known)
+        return self._replayed(cases, done)
+
+    def _proof(self, ran: Ran) -> Proof:
+        if self._own:
+            return Proof.OWN
+        if self._reference is not None:
+            return Proof.COMPARED
+        plan = ran.result.plan if ran.result is not None else None
+        same = (
+            plan is not None and self._options.plan_hash is not None and plan.digest.endswith(self._options.plan_hash)
+        )
+        return Proof.PLAN if same else Proof.NONE
+
+    # Feeding --------------------------------------------------------------------------------------------------------
+
+    def _feed(
+        self,
+        runner: Runner,
+        memories: Sequence[list[Any] | None],
+        vouched: Mapping[str, Case] | None,
+        *,
+        live: bool = False,
+    ) -> _Outcome:
+        inputs = [
+            self._input(one, memory, None if vouched is None else vouched.get(one.run.ref))
+            for one, memory in zip(self._usable, memories, strict=True)
+        ]
+        if not inputs:
+            return _Outcome(Ran(None, detail="nothing to run"), ())
+        ran = runner.run(Request(live=live, handling=dict(self._options.handling), inputs=inputs))
+        return _Outcome(ran, tuple(ran.result.inputs) if ran.result is not None else ())
+
+    def _input(self, one: Recorded, memory: list[Any] | None, reference: Case | None) -> Input:
+        begun = one.memory if one.memory is not None else memory
+        if begun is None and one.seq == 0:
+            begun = to_wire(self._options.memory.get(one.key, {}))
+        supplied = [answer for answer in self._options.supplied if isinstance(answer, ToolAnswer)]
+        return Input(
+            key=self._key(one),
+            seq=one.seq,
+            value=one.value,
+            memory=begun,
+            exchanges=list(one.exchanges) if reference is None else _whole(one.exchanges, reference.result),
+            tools=[*one.tools, *supplied],
+            retrievals=list(one.retrievals),
+        )
+
+    @staticmethod
+    def _key(one: Recorded) -> str:
+        """Runs of no key share no memory."""
+        return one.key if one.run.key is not None else f"run {one.run.ref}"
+
+    def _memories(self, known: Sequence[Case]) -> list[list[Any] | None]:
+        """The memory before each input, as the recording build's runs left it; None to go on with the key's own."""
+        if not known:
+            return [None] * len(self._usable)
+        held: dict[str, list[Any]] = {}
+        found: list[list[Any] | None] = []
+        for case in known:
+            key = self._key(case.recorded)
+            found.append(held.get(key) or to_wire(self._options.memory.get(case.recorded.key, {})))
+            held[key] = case.result.memory
+        return found
+
+    # Judging --------------------------------------------------------------------------------------------------------
+
+    def _cases(self, done: _Outcome, build: str, proof: Proof, known: Sequence[Case]) -> list[Case]:
+        """Pair inputs with results, and say what the memory of each rests on."""
+        clean: dict[str, bool] = {}
+        cases: list[Case] = []
+        nexts = self._next_memories()
+        for index, (one, result) in enumerate(zip(self._usable, done.results, strict=False)):
+            reference = known[index] if known else None
+            key = self._key(one)
+            memory = reference.memory if reference is not None else self._source(one, clean.get(key))
+            case = Case(
+                recorded=one,
+                result=result,
+                ran=done.ran,
+                build=build,
+                memory=memory,
+                proof=proof,
+                live=self._options.live and build == self._build.build,
+                reference=None if reference is None else reference.result,
+                reference_build="" if reference is None else reference.build,
+                vouched=reference is None or self._good[one.run.ref],
+                next_memory=nexts.get(one.run.ref),
+            )
+            if reference is None:
+                good = self._good[one.run.ref] = judge(case).verdict.outcome is Found.REPRODUCED
+                clean[key] = clean.get(key, True) and good
+            cases.append(case)
+        return cases
+
+    def _source(self, one: Recorded, clean: bool | None) -> Source:
+        if one.memory is not None:
+            return Source.LOG
+        if clean is None:
+            told = self._options.begins_empty or one.key in self._options.memory
+            return Source.EMPTY if told else Source.ASSUMED
+        if not clean:
+            return Source.CARRIED
+        begun = self._options.begins_empty or bool(self._options.memory)
+        return Source.RERUN if begun else Source.ASSUMED
+
+    def _next_memories(self) -> dict[str, Mapping[str, Any]]:
+        """What the next run of the same key began with, by run."""
+        last: dict[str, str] = {}
+        found: dict[str, Mapping[str, Any]] = {}
+        for one in self._given:
+            key = self._key(one)
+            if one.memory is not None and key in last:
+                found[last[key]] = from_wire(one.memory)
+            last[key] = one.run.ref
+        return found
+
+    def _replayed(self, cases: Sequence[Case], done: _Outcome) -> Replayed:
+        by_ref = {case.recorded.run.ref: case for case in cases}
+        inputs, reports, calls = [], [], []
+        for one in self._given:
+            if self._wanted is not None and one.run.ref not in self._wanted:
+                continue
+            case = by_ref.get(one.run.ref)
+            if case is not None:
+                reports.append(judge(case))
+            else:
+                outcome, reason = _refused(one) or _from_child(done.ran)
+                reports.append(unjudged(self._nothing(one, done.ran), outcome, reason))
+            inputs.append(one)
+            calls.append(() if case is None else tuple(case.result.calls))
+        reference = "" if self._reference is None else self._reference.build
+        ms = done.ran.duration_ms / max(1, len(self._usable))
+        return Replayed(self._build.build, reference, tuple(inputs), tuple(reports), tuple(calls), ms)
+
+    def _nothing(self, one: Recorded, ran: Ran) -> Case:
+        result = InputResult(key=self._key(one), seq=one.seq, ending=Ending.UNSUPPORTED)
+        return Case(one, result, ran, self._build.build, Source.ASSUMED, Proof.NONE)
+
+
+def _whole(exchanges: Sequence[Exchange], reference: InputResult) -> list[Exchange]:
+    """The exchanges with the digest of each whole request, as the recording build sent it."""
+    full: dict[str, list[str]] = {}
+    for call in reference.calls:
+        if call.kind == "model" and call.outcome is Outcome.ANSWERED:
+            full.setdefault(call.digest, []).append(call.full)
+    found = []
+    for exchange in exchanges:
+        held = full.get(exchange.digest)
+        known = None if not held else held.pop(0) if len(held) > 1 else held[0]
+        found.append(exchange.model_copy(update={"full": known or "unknown"}))
+    return found
+
+
+def _refused(one: Recorded) -> tuple[Found, Reason] | None:
+    """Why a run cannot be re-run at all."""
+    if one.run.input_missing or not one.records:
+        text = "The log holds no input of this run, so there is nothing to feed."
+        return Found.UNUSABLE, Reason("no_input", text, "Hand in the earlier part of it.")
+    if one.cut:
+        more = f", and {len(one.cut) - 1} more" if one.cut[1:] else ""
+        text = f"The log cut values of this run short: {one.cut[0]}{more}."
+        remedy = "Log at level VERBOSE: only whole values can be fed and compared."
+        return Found.IRREPRODUCIBLE, Reason("truncated", text, remedy)
+    return None
+
+
+_UNUSABLE: Final = frozenset({"refused_confinement", "sandbox_lost", "crashed", "garbled_result"})
+
+
+def _from_child(ran: Ran) -> tuple[Found, Reason]:
+    """Why the child gave no results."""
+    if ran.result is not None and ran.result.refusal:
+        code = {"plan": "plan_refused", "unsupported": "unsupported"}.get(ran.result.refusal_kind, "agent_refused")
+        outcome = Found.IRREPRODUCIBLE if code == "unsupported" else Found.UNUSABLE
+        return outcome, Reason(code, f"{ran.result.refusal}.", "See that the build's agent, paths and interpreter fit.")
+    outcome = Found.UNUSABLE if ran.ending in _UNUSABLE else Found.IRREPRODUCIBLE
+    return outcome, Reason(ran.ending, f"The run ended early: {ran.detail or ran.ending}.", "")
+
+
+def summed(replayed: Replayed) -> dict[str, Any]:
+    """The stretch in numbers: verdicts, which inputs differ, which tool calls and outputs changed.
+
+    What could not be judged is listed apart: of it nobody knows whether it would differ.
+    """
+    tally = Counter(str(report.verdict.outcome) for report in replayed.reports)
+    differ: list[dict[str, Any]] = []
+    tools: list[dict[str, Any]] = []
+    outputs: list[dict[str, Any]] = []
+    unknown: list[dict[str, Any]] = []
+    for one, report in zip(replayed.inputs, replayed.reports, strict=True):
+        where = {"key": one.run.key, "seq": one.seq, "run": one.run.ref}
+        if report.verdict.outcome in (Found.IRREPRODUCIBLE, Found.UNUSABLE):
+            reason = report.verdict.reason
+            unknown.append(where | {"reason": "" if reason is None else reason.code})
+            continue
+        changed = [row for row in report.rows if row.differs]
+        if changed:
+            at = report.verdict.first_divergence
+            differ.append(where | {"first_divergence": at, "differences": len(changed)})
+        for difference in report.verdict.differences:
+            told = where | {
+                "name": difference.label or difference.event_type,
+                "field": difference.field,
+                "recorded": difference.recorded,
+                "replayed": difference.replayed,
+            }
+            if difference.surface == "tool calls":
+                tools.append(told)
+            elif difference.surface == "outputs":
+                outputs.append(told)
+    return {
+        "inputs": len(replayed.reports),
+        "verdicts": dict(sorted(tally.items())),
+        "differ": differ,
+        "tool_calls": tools,
+        "outputs": outputs,
+        "unknown": unknown,
+        "ms_per_input": round(replayed.child_ms, 3),
+    }

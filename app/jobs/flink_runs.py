@@ -1,0 +1,58 @@
+"""Gives inputs to a build of Flink Agents inside its sandbox: the host's side of the driver `flink`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import ValidationError
+
+from app.flink.inside.messages import Request, Result
+from app.flink.rerun.case import Ran
+from app.replay.rerun_pb2 import AgentCode, RerunRequest
+from app.sandbox.model import Limits
+from app.sandbox.runner import Sandbox
+
+
+class Code(Protocol):
+    """What is asked of a configured build."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def agent(self) -> str: ...
+    @property
+    def config(self) -> str | None: ...
+    @property
+    def paths(self) -> Sequence[Path]: ...
+
+
+class SandboxedBuild:
+    """A `Runner` over a sandbox that was made for the build."""
+
+    def __init__(self, code: Code, sandbox: Sandbox, limits: Limits, stop: threading.Event | None = None) -> None:
+        self._code = code
+        self._sandbox = sandbox
+        self._limits = limits
+        self._stop = stop
+
+    @property
+    def build(self) -> str:
+        return self._code.name
+
+    def run(self, request: Request) -> Ran:
+        """Run to the end, whatever that is. Raises `AgentPathError` and `SandboxError` as the sandbox does."""
+        paths = [str(path) for path in self._code.paths]
+        code = AgentCode(agent=self._code.agent, config=self._code.config or "", paths=paths)
+        payload = request.model_dump_json().encode()
+        finished = self._sandbox.run(RerunRequest(code=code, payload=payload), self._limits, stop=self._stop)
+        confinement = {} if finished.confinement is None else finished.confinement.as_json()
+        result, ending, detail = None, str(finished.ending), finished.detail
+        if finished.result is not None:
+            try:
+                result = Result.model_validate_json(finished.result.payload)
+            except ValidationError as error:
+                ending, detail = "garbled_result", f"its answer is none: {error.errors()[0]['msg']}"
+        return Ran(result, ending, detail, finished.printed, finished.refusals, confinement, finished.duration_ms)
