@@ -31,6 +31,10 @@ setup: .venv/.ready $(ASSETS) ## Make .venv and fetch the browser assets; instan
 demo: setup ## Start a console, a pipeline at work, and a replayed incident (ARGS="--port 8700")
 	@exec $(BIN)/hindcast demo $(ARGS)
 
+.PHONY: flink
+flink: setup ## Make the environment of the Flink Agents example, once (82 MB, kept in the user's cache)
+	@$(BIN)/python -m scripts.flink_env --link examples/flink/environment
+
 .PHONY: test
 test: setup ## Run the tests; T=tests/wire/test_framing.py or T="-k name" runs some of them
 	@bash scripts/test.sh $(T)

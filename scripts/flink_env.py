@@ -2,11 +2,13 @@
 
 `scripts/flink.lock` says what is in it, with hashes: the Python API, enough to compile an agent's plan and to run it in
 one process; no Java, no cluster. It is for the interpreters of agent builds, in tests, benchmarks and the example; the
-console's own environment never holds these packages. `python -m scripts.flink_env` prints the path of its Python.
+console's own environment never holds these packages. `python -m scripts.flink_env` prints the path of its Python, and
+with `--link PATH` makes a link to the environment, for a hindcast.toml to name.
 """
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import hashlib
 import os
@@ -117,8 +119,25 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-if __name__ == "__main__":
+def link(path: Path) -> None:
+    """Make `path` a link to the environment; a link that is there is replaced, anything else is left alone."""
+    wanted = python().parent.parent
+    if path.is_symlink():
+        path.unlink()
+    path.symlink_to(wanted, target_is_directory=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Make the slim environment of Flink Agents, once.")
+    parser.add_argument("--link", type=Path, metavar="PATH", help="also make a link to it")
+    args = parser.parse_args()
     try:
         print(python())
+        if args.link is not None:
+            link(args.link)
     except FlinkMissing as missing:
         sys.exit(f"no Flink Agents here: {missing}")
+
+
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,7 @@ settings.register_profile("local", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 # A database and a broker, for whoever asks for them.
-pytest_plugins = ["tests.fixtures.postgres", "tests.fixtures.kafka"]
+pytest_plugins = ["tests.fixtures.postgres", "tests.fixtures.kafka", "tests.fixtures.flink"]
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 

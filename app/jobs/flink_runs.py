@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from app.flink.inside.messages import Request, Result
+from app.flink.inside.messages import Handling, Policy, Request, Result
 from app.flink.rerun.case import Ran
 from app.replay.rerun_pb2 import AgentCode, RerunRequest
 from app.sandbox.model import Limits
 from app.sandbox.runner import Sandbox
+
+
+class Treatment(Protocol):
+    """What is asked of a configured treatment of a resource."""
+
+    @property
+    def policy(self) -> str: ...
+    @property
+    def answer(self) -> Any: ...
+    @property
+    def has_answer(self) -> bool: ...
+
+
+def handling(resources: Mapping[str, Treatment]) -> dict[str, Handling]:
+    """Configured treatments as the child is told them."""
+    return {
+        name: Handling(policy=Policy(one.policy), answer=one.answer, has_answer=one.has_answer)
+        for name, one in resources.items()
+    }
 
 
 class Code(Protocol):
@@ -32,7 +51,16 @@ class Code(Protocol):
 class SandboxedBuild:
     """A `Runner` over a sandbox that was made for the build."""
 
-    def __init__(self, code: Code, sandbox: Sandbox, limits: Limits, stop: threading.Event | None = None) -> None:
+    def __init__(
+        self,
+        code: Code,
+        sandbox: Sandbox,
+        limits: Limits,
+        stop: threading.Event | None = None,
+        *,
+        network: bool = False,
+    ) -> None:
+        self._network = network
         self._code = code
         self._sandbox = sandbox
         self._limits = limits
@@ -47,7 +75,9 @@ class SandboxedBuild:
         paths = [str(path) for path in self._code.paths]
         code = AgentCode(agent=self._code.agent, config=self._code.config or "", paths=paths)
         payload = request.model_dump_json().encode()
-        finished = self._sandbox.run(RerunRequest(code=code, payload=payload), self._limits, stop=self._stop)
+        finished = self._sandbox.run(
+            RerunRequest(code=code, payload=payload, allow_network=self._network), self._limits, stop=self._stop
+        )
         confinement = {} if finished.confinement is None else finished.confinement.as_json()
         result, ending, detail = None, str(finished.ending), finished.detail
         if finished.result is not None:

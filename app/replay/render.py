@@ -33,7 +33,7 @@ GLYPHS: Final = {
     RowState.REPLAYED_ONLY: "+",
 }
 
-_COLOURS: Final = {
+COLOURS: Final = {
     Outcome.REPRODUCED: "32",
     Outcome.DIVERGED: "31",
     Outcome.UNUSABLE: "35",
@@ -58,9 +58,19 @@ class _Paint:
         return f"\x1b[{code}m{words}\x1b[0m" if self._colour else words
 
 
+def surfaces(verdict: Verdict, *, colour: bool = False) -> Iterator[str]:
+    """What was compared, a line each."""
+    yield from _surfaces(verdict, _Paint(colour))
+
+
+def timeline(report: Report, *, colour: bool = False) -> Iterator[str]:
+    """The aligned rows, equal ones folded."""
+    yield from _timeline(report, _Paint(colour))
+
+
 def _lines(report: Report, paint: _Paint) -> Iterator[str]:
     verdict = report.verdict
-    name = paint(str(verdict.outcome), f"1;{_COLOURS[verdict.outcome]}")
+    name = paint(str(verdict.outcome), f"1;{COLOURS[verdict.outcome]}")
     yield f"{name}: {MEANINGS[verdict.outcome]}"
     yield f"  {verdict.headline}"
     if verdict.reason is not None and verdict.reason.remedy:

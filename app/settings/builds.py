@@ -10,8 +10,9 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from app.sandbox.drivers import DEFAULT, DRIVERS, driver
+from app.sandbox.drivers import DEFAULT, DRIVERS, FLINK, driver
 from app.settings.base import Module, Moment, Reference, Section, SettingsError
+from app.settings.resources import Resources
 
 
 class Build(Section):
@@ -37,6 +38,11 @@ class Build(Section):
     preload: tuple[Module, ...] = Field(
         (), description="Modules of its environment that are imported once, before any replay, to make each one faster."
     )
+    resources: Resources = Field(
+        {},
+        description="Of Flink Agents: how its resources are treated in a re-run, by type or `type:name`; all others"
+        " are `record`.",
+    )
     digest: str | None = Field(
         None,
         description="`sha256:…` of the files below `paths`; when it no longer fits, the build is not replayed.",
@@ -58,6 +64,17 @@ class Build(Section):
     def _is_a_driver(cls, value: str) -> str:
         driver(value)
         return value
+
+    @model_validator(mode="after")
+    def _fits_its_driver(self) -> Self:
+        if self.driver != FLINK:
+            if self.resources:
+                raise ValueError(f"build {self.name!r}: resources are treated by the driver {FLINK!r} only")
+            return self
+        for name in ("registry", "decode"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"build {self.name!r}: the driver {FLINK!r} knows no {name}; the agent's plan has it")
+        return self
 
     @model_validator(mode="after")
     def _lives_forward(self) -> Self:

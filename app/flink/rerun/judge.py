@@ -171,6 +171,9 @@ class _Judge:
                 "The record ends at a model request that got no answer; up to there the re-run did the same.",
                 "Nothing more can be said of a run that did not go on.",
             )
+        unknown = self._unvouched_reads()
+        if unknown:
+            return self._memory_unknown("It asks what nothing recorded answers", unknown)
         if call.kind != "model":
             return _irreproducible(
                 "no_answer",
@@ -221,12 +224,7 @@ class _Judge:
             )
         unknown = self._unvouched_reads()
         if unknown:
-            return _irreproducible(
-                "memory_unknown",
-                f"It differs, and it read {_listed(unknown)} from a memory that nobody vouches for"
-                f" ({self.case.memory}).",
-                "Say --begins-empty where the log begins with the job, or hand in the memory with --memory.",
-            )
+            return self._memory_unknown("It differs", unknown)
         doubtful = self._stand_ins_before(first)
         if doubtful:
             return _irreproducible(
@@ -238,6 +236,13 @@ class _Judge:
         what = event.title if first.state is RowState.CHANGED else f"{event.title}, on one side only"
         fields = f": {first.fields[0].name}" if first.fields else ""
         return _Stop(Found.DIVERGED, Reason("diverged", f"The two part at event {first.ordinal}, {what}{fields}."))
+
+    def _memory_unknown(self, what: str, reads: Sequence[str]) -> _Stop:
+        return _irreproducible(
+            "memory_unknown",
+            f"{what}, and it read {_listed(reads)} from a memory that nobody vouches for ({self.case.memory}).",
+            "Say --begins-empty where the log begins with the job, or hand in the memory with --memory.",
+        )
 
     def _unvouched_reads(self) -> list[str]:
         """Reads that nothing vouches for; the recording build, where it came out as recorded, vouches for its own."""
@@ -341,6 +346,10 @@ class _Judge:
             if name == TOOLS and not self.knows_calls and any(c.direct and c.kind == "tool" for c in self.result.calls):
                 yield Surface(name, SurfaceState.NOT_COMPARED if state is SurfaceState.EQUAL else state,
                               "the log has no event for calls that the agent's own code makes")  # fmt: skip
+                continue
+            missed = self._missed_call() if name == REQUESTS and self.result.ending is Ending.MISSED else None
+            if missed is not None and missed.kind == "model" and not missed.detail:
+                yield Surface(name, SurfaceState.DIFFERENT, "one of them, as a whole, is none of the record's")
                 continue
             yield Surface(name, state, detail)
         if self.case.next_memory is None:

@@ -59,9 +59,16 @@ class Stretch:
         reference: Runner | None,
         options: Options,
         wanted: frozenset[str] | None = None,
+        after: Sequence[Run] = (),
     ) -> None:
-        """`wanted` are the runs to report on; the others only lead up to them."""
-        self._given = numbered(runs)
+        """`wanted` are the runs to report on; the others only lead up to them.
+
+        Those in `after` are not run: what memory they begin with is what a run before should have left.
+        """
+        later = {run.ref for run in after}
+        whole = numbered([*runs, *after])
+        self._given = [one for one in whole if one.run.ref not in later]
+        self._after = [one for one in whole if one.run.ref in later]
         self._build = build
         self._reference = reference
         self._options = options
@@ -193,7 +200,7 @@ class Stretch:
         """What the next run of the same key began with, by run."""
         last: dict[str, str] = {}
         found: dict[str, Mapping[str, Any]] = {}
-        for one in self._given:
+        for one in (*self._given, *self._after):
             key = self._key(one)
             if one.memory is not None and key in last:
                 found[last[key]] = from_wire(one.memory)
