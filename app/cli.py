@@ -17,7 +17,7 @@ COMMANDS: Final = {
     "serve": "serve the console",
     "worker": "run replays that the console asked for",
     "collect": "follow pipelines, and ask them for state",
-    "flink": "event logs of Flink Agents: re-run what they recorded",
+    "flink": "event logs of Flink Agents: import, follow, re-run what they recorded",
     "export": "bring a key's evidence into one bundle",
     "check": "see whether pipelines can be reached as configured",
     "migrate": "bring the database to this version's schema",

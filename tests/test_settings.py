@@ -24,6 +24,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "sandbox": settings.Sandbox,
     "worker": settings.Worker,
     "collector": settings.Collector,
+    "flink": settings.Flink,
     "pipelines": Pipeline,
     "security": Security,
     "topics": Topics,

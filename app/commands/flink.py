@@ -7,9 +7,11 @@ import importlib
 import sys
 from typing import Final
 
-SUMMARY: Final = "event logs of Flink Agents: re-run what they recorded"
+SUMMARY: Final = "event logs of Flink Agents: import, follow, re-run what they recorded"
 
 VERBS: Final = {
+    "import": "read event logs (also gzip) into the database, each line once",
+    "follow": "follow the event logs of a folder as they grow and are rotated",
     "replay": "re-run recorded inputs with a build, contained, and say where they part",
 }
 

@@ -29,6 +29,8 @@ def read_log(data: bytes, name: str = "", paths: Sequence[Path] = ()) -> Log:
     garbage: list[Garbage] = []
     placer, writer = Placer(paths), stream_of_name(name)
     for line in read_lines(io.BytesIO(data), name, longest=max(len(data), 1)):
+        if not (line.data or b"").strip():
+            continue
         read = read_line(line.data or b"", writer)
         if isinstance(read, Garbage):
             garbage.append(read)

@@ -27,7 +27,7 @@ class Placer:
     def __init__(self, paths: Iterable[Path] = ()) -> None:
         self._paths = tuple(paths)
         self._nested: OrderedDict[Stream, NestedRuns] = OrderedDict()
-        self._lineage: OrderedDict[str, str] = OrderedDict()
+        self._lineage: OrderedDict[Stream, OrderedDict[str, str]] = OrderedDict()
 
     def place(self, record: Record) -> Placed:
         """Say which run a record is of."""
@@ -47,32 +47,37 @@ class Placer:
         return runs
 
     def _by_lineage(self, record: Record) -> Placed:
-        if record.type == INPUT and record.upstream_event_id is None:
-            run = run_ref(record)
-            self._remember(record.event_id, run)
-            return Placed(record, run, How.INPUT)
-        run_of = self._lineage.get(record.upstream_event_id or "")
-        if run_of is None:
-            return Placed(record, None, None)
-        self._remember(record.event_id, run_of)
-        return Placed(record, run_of, How.LINEAGE)
-
-    def _remember(self, event_id: str, run: str) -> None:
-        self._lineage[event_id] = run
-        self._lineage.move_to_end(event_id)
-        if len(self._lineage) > LINEAGE_KEPT:
+        known = self._lineage.setdefault(record.stream, OrderedDict())
+        self._lineage.move_to_end(record.stream)
+        if len(self._lineage) > _STREAMS:
             self._lineage.popitem(last=False)
+        if record.type == INPUT and record.upstream_event_id is None:
+            run, how = run_ref(record), How.INPUT
+        elif (led := known.get(record.upstream_event_id or "")) is not None:
+            run, how = led, How.LINEAGE
+        else:
+            return Placed(record, None, None)
+        known[record.event_id] = run
+        if len(known) > LINEAGE_KEPT:
+            known.popitem(last=False)
+        return Placed(record, run, how)
 
-    def state(self) -> dict[str, Any]:
-        """What must be known to go on placing after a restart, as JSON."""
-        return {
-            "nested": [[list(stream), runs.state()] for stream, runs in self._nested.items()],
-            "lineage": list(self._lineage.items())[-_LINEAGE_SAVED:],
-        }
+    def state(self) -> list[dict[str, Any]]:
+        """What must be known to go on placing after a restart, or in the next file, as JSON: one object a stream."""
+        told: dict[Stream, dict[str, Any]] = {}
+        for stream, runs in self._nested.items():
+            told.setdefault(stream, {"stream": list(stream)})["nested"] = runs.state()
+        for stream, known in self._lineage.items():
+            told.setdefault(stream, {"stream": list(stream)})["lineage"] = list(known.items())[-_LINEAGE_SAVED:]
+        return list(told.values())
 
-    def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`."""
-        for (job, task, subtask), runs in state.get("nested", ()):
-            held = self._nested[Stream(job, task, subtask)] = NestedRuns(self._paths)
-            held.resume(runs)
-        self._lineage.update((event, run) for event, run in state.get("lineage", ()))
+    def resume(self, state: Iterable[Mapping[str, Any]]) -> None:
+        """Go on from a `state`, or from those of its streams that are wanted."""
+        for told in state:
+            job, task, subtask = told["stream"]
+            stream = Stream(job, task, subtask)
+            if "nested" in told:
+                self._nested[stream] = NestedRuns(self._paths)
+                self._nested[stream].resume(told["nested"])
+            if "lineage" in told:
+                self._lineage[stream] = OrderedDict((event, run) for event, run in told["lineage"])

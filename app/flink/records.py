@@ -135,19 +135,15 @@ def read_line(line: bytes, named: Stream = NO_STREAM) -> Record | Garbage:
     digest = hashlib.sha256(line).digest()[:16]
     start = 0 if line[:1] == b"{" else line.find(b'{"timestamp"')
     if start < 0:
-        return Garbage(_no_json(line), digest)
+        return Garbage("not JSON", digest)
     try:
-        told = json.loads(line[start:])
+        told = json.loads((line[start:] if start else line).decode())
     except (ValueError, RecursionError):
         return Garbage("a record of a pretty-printed log: set prettyPrint to false" if line.strip() == b"{" else
                        "not JSON: cut short, or written over", digest)  # fmt: skip
     if not isinstance(told, dict):
         return Garbage(f"a JSON {type(told).__name__}, not a record", digest)
     return _record(told, digest, named, b'"truncated' in line)
-
-
-def _no_json(line: bytes) -> str:
-    return "an empty line" if not line.strip() else "not JSON"
 
 
 def _record(told: Mapping[str, Any], digest: bytes, named: Stream, cut: bool) -> Record | Garbage:
@@ -170,6 +166,7 @@ def _record(told: Mapping[str, Any], digest: bytes, named: Stream, cut: bool) ->
     if nested:
         return Record(Form.NESTED, time_ns, level, kind, event_id, attributes, digest, stream, truncations=truncations)
     metadata = told.get("entityMetadata")
+    run, key, agent, execution, parent, entity, name, upstream, action, status, category = _texts(told)
     return Record(
         Form.FLAT,
         time_ns,
@@ -179,20 +176,33 @@ def _record(told: Mapping[str, Any], digest: bytes, named: Stream, cut: bool) ->
         attributes,
         digest,
         stream,
-        run_id=_text(told, "inputRunId"),
-        key=_text(told, "businessKey"),
-        agent=_text(told, "agentName"),
-        execution_id=_text(told, "executionId"),
-        parent_execution_id=_text(told, "parentExecutionId"),
-        entity_type=_text(told, "entityType"),
-        entity_name=_text(told, "entityName"),
-        entity_metadata=metadata if isinstance(metadata, dict) else _NOTHING,
-        upstream_event_id=_text(told, "upstreamEventId"),
-        upstream_action=_text(told, "upstreamActionName"),
-        status=_text(told, "status"),
-        problem_category=_text(told, "problemCategory"),
-        truncations=truncations,
+        run,
+        key,
+        agent,
+        execution,
+        parent,
+        entity,
+        name,
+        metadata if isinstance(metadata, dict) else _NOTHING,
+        upstream,
+        action,
+        status,
+        category,
+        truncations,
     )
+
+
+# In the order in which `_record` takes them.
+_NAMES: Final = (
+    "inputRunId", "businessKey", "agentName", "executionId", "parentExecutionId", "entityType", "entityName",
+    "upstreamEventId", "upstreamActionName", "status", "problemCategory",
+)  # fmt: skip
+
+
+def _texts(told: Mapping[str, Any]) -> list[str | None]:
+    found = list(map(told.get, _NAMES))
+    return [value if value is None or (type(value) is str and value) else _text(told, name)
+            for name, value in zip(_NAMES, found, strict=True)]  # fmt: skip
 
 
 def _stream(told: Mapping[str, Any], named: Stream) -> Stream:

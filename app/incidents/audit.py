@@ -25,6 +25,7 @@ class Action(StrEnum):
     NOTE_EDITED = "note.edited"
     INCIDENTS_LINKED = "incidents.linked"
     INCIDENTS_UNLINKED = "incidents.unlinked"
+    LOG_IMPORTED = "event_log.imported"
     STATE_REQUESTED = "state.requested"
     STATE_REQUESTED_AGAIN = "state.requested_again"
     SEARCH_REQUESTED = "search.requested"

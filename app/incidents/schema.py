@@ -19,7 +19,7 @@ from app.incidents.errors import IncidentError
 from app.incidents.store import driver_url
 
 # The newest revision below `migrations/`; a test holds it to the folder, so that a start need not load Alembic.
-HEAD: Final = "0007"
+HEAD: Final = "0008"
 
 _LOCK: Final = 0x48494E44  # "HIND": one migration at a time, whoever starts them
 
@@ -27,11 +27,11 @@ _READ_ONLY: Final = ("alembic_version", "queue_schema", "schema_floor", "audit_l
 _APPEND_ONLY: Final = (
     "blobs", "evidence", "run_rows", "run_ledger", "audit_events",
     "streams", "shapes", "segments", "keyed_records", "undecodable", "snapshots",
-    "note_versions", "case_changes",
+    "note_versions", "case_changes", "flink_records",
 )  # fmt: skip
 _CHANGEABLE: Final = (
     "incidents", "runs", "positions", "collectors", "exports", "export_answers", "gatherings", "freezes",
-    "shares", "notes",
+    "shares", "notes", "flink_logs", "flink_runs",
 )  # fmt: skip
 _PASSING: Final = ("drafts", "draft_files", "attempts", "decodings", "incident_links", "workers")
 _SEQUENCES: Final = ("collected_ids",)

@@ -21,7 +21,7 @@ from app.kafka.config import Pipeline
 from app.settings.base import Section, SettingsError
 from app.settings.builds import Build, placed
 from app.settings.explain import explain
-from app.settings.sections import Collector, Console, Database, Redaction, Sandbox, Worker
+from app.settings.sections import Collector, Console, Database, Flink, Redaction, Sandbox, Worker
 
 MIB: Final = 1024 * 1024
 FILE_NAME: Final = "hindcast.toml"
@@ -38,6 +38,7 @@ class _File(Section):
     worker: Worker = Worker()
     redaction: Redaction = Redaction()
     collector: Collector = Collector()
+    flink: Flink = Flink()
     builds: tuple[Build, ...] = ()
     pipelines: tuple[Pipeline, ...] = ()
     freeze: tuple[FreezeRule, ...] = ()
@@ -188,6 +189,6 @@ def _read_token(env: Mapping[str, str]) -> str:
 
 
 __all__ = [
-    "ENVIRONMENT", "FILE_NAME", "MIB", "Build", "Collector", "Console", "Database", "Redaction", "Sandbox", "Settings",
-    "SettingsError", "Worker", "home", "load",
+    "ENVIRONMENT", "FILE_NAME", "MIB", "Build", "Collector", "Console", "Database", "Flink", "Redaction", "Sandbox",
+    "Settings", "SettingsError", "Worker", "home", "load",
 ]  # fmt: skip

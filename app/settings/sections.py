@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from app.flink.keys import parse_paths
 from app.settings.base import Section
 
 
@@ -106,6 +107,22 @@ class Redaction(Section):
                 raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
             if compiled.match(""):
                 raise ValueError(f"{pattern!r} matches nothing at all, and so everywhere; name what it has to hold")
+        return value
+
+
+class Flink(Section):
+    """How event logs of Flink Agents are read."""
+
+    key_paths: tuple[str, ...] = Field(
+        (),
+        description="Where the key stands in a record's payload, for logs that carry none (release 0.3.1):"
+        " `$.input.customer.id`. The first path that leads to a value gives the key.",
+    )
+
+    @field_validator("key_paths")
+    @classmethod
+    def _are_paths(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        parse_paths(value)
         return value
 
 

@@ -170,7 +170,7 @@ def test_what_was_cut_short_is_found_wherever_it_stands() -> None:
     [
         (b'{"timestamp":"2026-', "not JSON: cut short"),
         (b"{", "pretty-printed"),
-        (b"", "empty"),
+        (b"", "not JSON"),
         (b"INFO something else", "not JSON"),
         (b"\xff\xfe\x00", "not JSON"),
         (b'{"a": 1}', "without a timestamp"),

@@ -11,7 +11,7 @@ from sqlalchemy import create_engine
 
 from app import resource
 from app.demo.postgres import APPLICATION
-from app.incidents import case_models, schema, share_models
+from app.incidents import case_models, flink_models, schema, share_models
 from app.incidents.live_models import Base
 from app.incidents.store import driver_url
 from tests.fixtures.postgres import Database
@@ -33,7 +33,8 @@ def test_the_migrated_tables_are_the_models(database: Database) -> None:
     with engine.connect() as connection:
         options = {"include_name": ours, "compare_server_default": True}
         context = MigrationContext.configure(connection, opts=options)
-        assert share_models.Share.metadata is case_models.Note.metadata is Base.metadata
+        tables = (share_models.Share, case_models.Note, flink_models.FlinkRun)
+        assert all(each.metadata is Base.metadata for each in tables)
         assert compare_metadata(context, Base.metadata) == []
     engine.dispose()
 
