@@ -40,6 +40,7 @@ from app.web import (
     exports,
     imports,
     incidents,
+    inside,
     postmortem,
     replays,
     runs,
@@ -91,7 +92,7 @@ def create_app(settings: WebSettings, store: Store | None = None) -> FastAPI:
     app.state.clock = None  # links are judged by the database's clock, unless a test sets another
     app.state.limits = Limits(file=settings.console.max_file_mib * MIB, kept=settings.console.max_import_mib * MIB)
     for room in (
-        door, incidents, cases, postmortem, replays, compare, activations, exports, imports, runs, stream,
+        door, incidents, cases, inside, postmortem, replays, compare, activations, exports, imports, runs, stream,
         shares, builds, static, api, api_cases, api_live, api_shares, workers,
     ):  # fmt: skip
         app.include_router(room.router)
