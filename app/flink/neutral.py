@@ -16,6 +16,27 @@ from app.replay.events import Event
 
 _IDS: Final = frozenset({"request_id"})
 
+# What passes where names and values are hidden: the framework's own words.
+TYPES: Final = frozenset({
+    "INPUT", "OUTPUT", "CHAT_REQUEST", "CHAT_RESPONSE", "TOOL_REQUEST", "TOOL_RESPONSE", "AGENT_RUN_BEGIN",
+    "CONTEXT_RETRIEVAL_REQUEST", "CONTEXT_RETRIEVAL_RESPONSE", "EXECUTION_STARTED", "EXECUTION_FINISHED",
+    "EXECUTION_FAILED", "EXECUTION_REUSED", "SHORT_TERM_READ", "SHORT_TERM_WRITE", "SENSORY_READ", "SENSORY_WRITE",
+    "LONG_TERM_GET", "LONG_TERM_SEARCH", "LONG_TERM_UPDATE",
+})  # fmt: skip
+STATUSES: Final = frozenset({"started", "success", "failed", "reused"})
+CATEGORIES: Final = frozenset({
+    "action_execution_failed", "model_call_failed", "model_output_parse_error", "tool_call_failed",
+})  # fmt: skip
+ENTITIES: Final = frozenset({"action", "llm", "parser", "tool"})
+FIELDS: Final = frozenset({
+    "errorMessage", "errorType", "external_ids", "input", "key", "messages", "model", "output", "output_schema",
+    "prompt_args", "response", "responses", "retry_count", "success", "tool_calls", "total_retry_wait_sec", "value",
+})  # fmt: skip
+IDENTITY: Final = frozenset({
+    "businessKey", "eventId", "executionId", "inputRunId", "jobId", "parentExecutionId", "request_id",
+    "upstreamEventId",
+})  # fmt: skip
+
 
 def neutral_events(run: Run) -> tuple[Event, ...]:
     """All events of a run, in its order, each once."""

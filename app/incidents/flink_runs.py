@@ -62,6 +62,8 @@ class WholeRun:
     lines: tuple[bytes, ...]
     ordinal: int | None
     again: tuple[tuple[FlinkRun, int], ...]
+    log_name: str
+    key_paths: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,25 +122,38 @@ async def get_flink_run(session: ReadSession, run_id: int) -> WholeRun:
     """Read a run whole. Raises `NotFound`."""
     row = found(await session.get(FlinkRun, run_id), "run", run_id)
     lines = (await session.execute(sql.LINES_OF, {"runs": [row.id], "limit": WHOLE_RUN})).all()
-    paths = await _paths_of(session, row.id)
+    log_name, paths = await _log_of(session, row.id)
     data = tuple(line.line for line in lines)
     placed = [(row.ref, line.how, line.line) for line in lines]
     run = await asyncio.to_thread(lambda: assemble([placed_line(*one) for one in placed], parse_paths(paths)))
-    return WholeRun(row, run, data, await _ordinal(session, row), await _again(session, row))
+    ordinal, again = await _ordinal(session, row), await _again(session, row)
+    return WholeRun(row, run, data, ordinal, again, log_name, tuple(paths))
 
 
-async def _paths_of(session: ReadSession, run_id: int) -> Sequence[str]:
-    logs = select(flink_records.c.log_id).where(flink_records.c.run_id == run_id)
-    return (await session.scalars(select(FlinkLog.key_paths).where(FlinkLog.id.in_(logs)).limit(1))).first() or ()
+async def _log_of(session: ReadSession, run_id: int) -> tuple[str, Sequence[str]]:
+    """The name of the log in which a run begins, and where keys stand in it."""
+    inside = select(flink_records.c.log_id).where(flink_records.c.run_id == run_id)
+    query = select(FlinkLog.name, FlinkLog.key_paths).where(FlinkLog.id.in_(inside)).order_by(FlinkLog.id).limit(1)
+    found = (await session.execute(query)).one_or_none()
+    return ("event.log", ()) if found is None else (found[0], found[1])
 
 
 async def _ordinal(session: ReadSession, row: FlinkRun) -> int | None:
-    """Which input of its key this is, among those that are here; None where the key is not known."""
+    """Which input of its key this is, among those of its job that are here; None where the key is not known.
+
+    Where the log does not tell its job, only its own runs are counted: another log may be of another job.
+    """
     if row.key is None:
         return None
-    earlier = select(func.count()).select_from(FlinkRun).where(
-        FlinkRun.key == row.key, FlinkRun.job == row.job, FlinkRun.first_ns < row.first_ns
-    )  # fmt: skip
+    earlier = (
+        select(func.count())
+        .select_from(FlinkRun)
+        .where(FlinkRun.key == row.key, FlinkRun.job == row.job, FlinkRun.first_ns < row.first_ns)
+    )
+    if not row.job:
+        own = select(flink_records.c.log_id).where(flink_records.c.run_id == row.id)
+        inside = select(flink_records.c.run_id).where(flink_records.c.log_id.in_(own))
+        earlier = earlier.where(FlinkRun.id.in_(inside))
     return (await session.scalars(earlier)).one() + 1
 
 

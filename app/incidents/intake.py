@@ -6,11 +6,13 @@ Pure and possibly slow (a file may have 64 MiB), so the service calls it in a th
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from app.incidents.errors import FileProblem
+from app.incidents.facts import Facts
+from app.incidents.flink_evidence import check_event_log, flink_facts
 from app.replay.attempts import Attempt
 from app.replay.evidence import (
     EvidenceFile,
@@ -30,19 +32,6 @@ _LEVEL: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What the evidence says about the attempt it selects; None where it selects none, with the `problem` told."""
-
-    entity_key: bytes | None = None
-    seq: int | None = None
-    kind: str | None = None
-    clock_ms: int | None = None
-    recorded_status: str | None = None
-    attempt: dict[str, Any] | None = None
-    problem: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Packed:
     """Bytes as they are stored: `codec` is `raw` where compression gains nothing."""
 
@@ -58,15 +47,17 @@ def check(files: Sequence[EvidenceFile]) -> tuple[list[FileSummary | None], list
     problems: list[FileProblem] = []
     for file in files:
         try:
-            summaries.append(check_file(file))
+            summaries.append(check_event_log(file) if file.role is Role.EVENT_LOG else check_file(file))
         except UnusableFile as error:
             summaries.append(None)
             problems.append(error.problem)
     return summaries, problems
 
 
-def facts_of(files: Sequence[EvidenceFile], seq: int | None) -> Facts:
-    """Say which attempt sound files select; `seq` narrows."""
+def facts_of(files: Sequence[EvidenceFile], seq: int | None, sources: Sequence[Mapping[str, Any]] = ()) -> Facts:
+    """Say which attempt sound files select; `seq` narrows. `sources` may say where an event log holds its keys."""
+    if any(file.role is Role.EVENT_LOG for file in files):
+        return flink_facts(files, sources)
     try:
         return _facts(select(load(files), seq))
     except Unanswerable as error:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from app.flink import neutral as flink
 from app.incidents.redaction import Redactor, Reveal
 from app.replay import compare
 from app.replay.evidence import Role
@@ -16,7 +17,7 @@ from app.wire.records import TraceEvent
 
 Leaf = Callable[[Redactor, Any], Any]
 
-_TYPES: Final = frozenset({*TraceEvent.EventType.keys(), *EXTRA_TYPES.values()})
+_TYPES: Final = frozenset({*TraceEvent.EventType.keys(), *EXTRA_TYPES.values(), *flink.TYPES})
 _NUMBERED_TYPE: Final = re.compile(r"event type \d{1,10}")
 _DIGITS: Final = re.compile(r"-?\d{1,19}")
 SURFACES: Final = frozenset(
@@ -25,12 +26,12 @@ SURFACES: Final = frozenset(
         compare.STATUS,
     }
 )  # fmt: skip
-STATUSES: Final = frozenset({"completed", "suspended", "failed", "timed out", "unknown"})
+STATUSES: Final = frozenset({"completed", "suspended", "failed", "timed out", "unknown", "unfinished"})
 STATES: Final = frozenset({*map(str, RowState), *map(str, FieldState), *map(str, SurfaceState)})
 ROLES: Final = frozenset(map(str, Role))
 # Words of the framework, not of the agent: what started an activation, and what kind of intent it emitted.
 KINDS: Final = frozenset(
-    {"start", "resume", "timer", "escalation", "batch", "approval", "result", "TOOL", "APPROVAL", "export"}
+    {"start", "resume", "timer", "escalation", "batch", "approval", "result", "TOOL", "APPROVAL", "export", "flink run"}
 )
 
 
@@ -63,7 +64,7 @@ def type_of(redactor: Redactor, value: Any) -> Any:
 
 _NUMBERS: Final = frozenset(
     {
-        "step_index", "step", "seq", "start_ms", "end_ms", "time_ms",
+        "step_index", "step", "seq", "start_ms", "end_ms", "time_ms", "timestamp_ns",
         "attributes.beam_agents.attempts", "attributes.beam_agents.batch.size", "attributes.beam_agents.deadline_ms",
         "attributes.beam_agents.expires_at_ms", "attributes.beam_agents.failure.llm_calls",
         "attributes.beam_agents.failure.staged_intents", "attributes.beam_agents.failure.step",
@@ -78,7 +79,10 @@ _WORDS: Final[Mapping[str, frozenset[str]]] = {
     "attributes.beam_agents.cache_hit": frozenset({"true", "false"}),
     "attributes.beam_agents.billed": frozenset({"true", "false"}),
     "attributes.gen_ai.operation.name": frozenset({"chat"}),
-    "label": KINDS | STATUSES,
+    "attributes.status": flink.STATUSES,
+    "attributes.problemCategory": flink.CATEGORIES,
+    "attributes.entityType": flink.ENTITIES,
+    "label": KINDS | STATUSES | flink.STATUSES | {f"failed {category}" for category in flink.CATEGORIES},
 }
 _GROUPS: Final[Mapping[str, Reveal]] = {
     "span_id": Reveal.KEY,
@@ -93,11 +97,17 @@ _GROUPS: Final[Mapping[str, Reveal]] = {
     "attributes.beam_agents.reason": Reveal.TEXTS,
     "attributes.gen_ai.request.model": Reveal.NAMES,
     "attributes.error.type": Reveal.NAMES,
+    "attributes.entityName": Reveal.NAMES,
+    "attributes.upstreamActionName": Reveal.NAMES,
+    "attributes.entityMetadata.model": Reveal.NAMES,
+    **dict.fromkeys(flink.IDENTITY, Reveal.KEY),
     "label": Reveal.NAMES,
     "detail": Reveal.TEXTS,
+    "errorMessage": Reveal.TEXTS,
+    "errorType": Reveal.NAMES,
 }
 _KNOWN_FIELDS: Final = frozenset(
-    {*_NUMBERS, *_WORDS, *_GROUPS, "", "type", "event_type", "args_json", "output", "unknown fields"}
+    {*_NUMBERS, *_WORDS, *_GROUPS, *flink.FIELDS, "", "type", "event_type", "args_json", "output", "unknown fields"}
 )
 _STATE_SURFACES: Final = frozenset({compare.MEMORY, compare.CONTINUATION})
 

@@ -198,7 +198,7 @@ async def import_evidence(
     summaries, problems = await asyncio.to_thread(intake.check, files)
     if problems:
         raise ImportRefused(problems)
-    facts = await asyncio.to_thread(intake.facts_of, files, seq)
+    facts = await asyncio.to_thread(intake.facts_of, files, seq, sources or ())
     await db.keep_blobs(session, await asyncio.to_thread(lambda: [intake.pack(file) for file in files]))
     incident = _incident(facts, title or _title(facts, files), who, seq, build_hint, imported=imported)
     session.add(incident)

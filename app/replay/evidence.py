@@ -30,7 +30,10 @@ from app.wire.records import (
 
 
 class Role(StrEnum):
-    """What a file is evidence of. `snapshot` and `event` hold one record, the rest framed streams."""
+    """What a file is evidence of. `snapshot` and `event` hold one record, the rest framed streams.
+
+    `event-log` is of another framework: lines of JSON, which are kept here and read in a room of their own.
+    """
 
     SNAPSHOT = "snapshot"
     TRACES = "traces"
@@ -40,9 +43,11 @@ class Role(StrEnum):
     INTENTS = "intents"
     OUTPUTS = "outputs"
     ERRORS = "errors"
+    EVENT_LOG = "event-log"
 
 
 SINGLE: Final = frozenset({Role.SNAPSHOT, Role.EVENT})
+FOREIGN: Final = frozenset({Role.EVENT_LOG})
 MAY_BE_EMPTY: Final = frozenset({Role.OUTPUTS, Role.INTENTS, Role.ERRORS})
 
 _RECORDS: Final[dict[Role, type[Message] | None]] = {
@@ -54,6 +59,7 @@ _RECORDS: Final[dict[Role, type[Message] | None]] = {
     Role.INTENTS: ToolIntent,
     Role.OUTPUTS: None,
     Role.ERRORS: AgentEnvelope,
+    Role.EVENT_LOG: None,
 }
 
 _EXPECTED: Final[dict[Role, str]] = {
@@ -65,6 +71,7 @@ _EXPECTED: Final[dict[Role, str]] = {
     Role.INTENTS: "a varint-framed stream of ToolIntent records",
     Role.OUTPUTS: "a varint-framed stream of output bytes",
     Role.ERRORS: "a varint-framed stream of dead letters (AgentEnvelope around ActivationErrorRecord)",
+    Role.EVENT_LOG: "lines of an event log of Flink Agents",
 }
 
 
@@ -172,6 +179,8 @@ def load(files: Sequence[EvidenceFile]) -> Evidence:
 
 
 def _add(evidence: Evidence, file: EvidenceFile) -> None:
+    if file.role in FOREIGN:
+        return
     payloads = _payloads(file)
     if payloads.torn is not None:
         evidence.torn.append(_torn(file, payloads.torn))

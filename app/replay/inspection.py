@@ -88,6 +88,9 @@ def _describe(evidence: Evidence, role: Role) -> tuple[int, str, set[bytes], lis
         case Role.ERRORS:
             text = _count(len(evidence.errors), "dead letter")
             return len(evidence.errors), text, {e.entity_key for e in evidence.errors}, []
+        case Role.EVENT_LOG:
+            lines = sum(file.data.count(b"\n") for file in evidence.files)
+            return lines, _count(lines, "line"), set(), []
 
 
 def _snapshot_text(snapshot: StateSnapshot) -> str:

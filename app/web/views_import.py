@@ -35,6 +35,7 @@ _ROWS: Final = (
     RoleRow("intents", "Intents", "Framed ToolIntents: lets arguments be compared.", extra=True),
     RoleRow("outputs", "Outputs", "Framed outputs: lets outputs be compared.", extra=True),
     RoleRow("errors", "Errors", "Framed dead letters: lets error details be compared.", extra=True),
+    RoleRow("event-log", "Event log", "Lines of one run of Flink Agents; whole logs go to Event logs.", extra=True),
 )
 
 

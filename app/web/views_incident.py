@@ -108,6 +108,8 @@ def attempt_pairs(incident: Incident) -> list[Pair]:
     attempt = incident.attempt
     if attempt is None:
         return []
+    if "run" in attempt:
+        return _run_pairs(attempt)
     size = attempt.get("batch_size")
     lines = [
         Pair("kind", str(attempt["kind"])),
@@ -116,3 +118,13 @@ def attempt_pairs(incident: Incident) -> list[Pair]:
         Pair("trace id", attempt["trace_id"], mono=True, wide=True),
     ]
     return lines if size is None else [*lines, Pair("batch size", str(size), mono=True)]
+
+
+def _run_pairs(attempt: Mapping[str, Any]) -> list[Pair]:
+    """What tells a run of an event log."""
+    named = [(name, attempt.get(name)) for name in ("agent", "job", "task")]
+    return [
+        Pair("kind", str(attempt["kind"])),
+        Pair("run", str(attempt["run"]), mono=True, wide=True),
+        *(Pair(name, str(value), mono=True, wide=name != "agent") for name, value in named if value),
+    ]
