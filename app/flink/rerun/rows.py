@@ -7,12 +7,12 @@ re-run knows which event each event came from, so a difference below another one
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from app.flink.inside.messages import InputResult, canonical
-from app.flink.rerun.sides import Item, surface_of
+from app.flink.rerun.sides import ERROR, Item, surface_of
 from app.replay.align import align
 from app.replay.events import Event
 from app.replay.verdict import FieldPair, FieldState, Row, RowState
@@ -37,10 +37,12 @@ def pairs_of(recorded: Sequence[Item], replayed: Sequence[Item]) -> list[Pair]:
         right = [j for j, item in enumerate(replayed) if item.what.type == kind]
         aligned = align([recorded[i].what for i in left], [replayed[j].what for j in right], meaning)
         matched |= {right[j]: left[i] for i, j in aligned if i is not None and j is not None}
-    return list(_merged(len(recorded), len(replayed), matched))
+    errors = {j for j, item in enumerate(replayed) if item.what.type == ERROR}
+    return list(_merged(len(recorded), len(replayed), matched, errors))
 
 
-def _merged(left: int, right: int, matched: Mapping[int, int]) -> Iterator[Pair]:
+def _merged(left: int, right: int, matched: Mapping[int, int], errors: Collection[int]) -> Iterator[Pair]:
+    """All pairs; in a gap what only the record has comes first, but an error comes before what it prevented."""
     partner = {i: j for j, i in matched.items()}
     after: dict[int, list[int]] = {}
     anchor = -1
@@ -49,10 +51,16 @@ def _merged(left: int, right: int, matched: Mapping[int, int]) -> Iterator[Pair]
             anchor = matched[j]
         else:
             after.setdefault(anchor, []).append(j)
-    yield from ((None, j) for j in after.get(-1, ()))
-    for i in range(left):
-        yield i, partner.get(i)
-        yield from ((None, j) for j in after.get(i, ()))
+    waiting: list[int] = []
+    for i in range(-1, left):
+        if i in partner:
+            yield from ((None, j) for j in waiting)
+            waiting = []
+        if i >= 0:
+            yield i, partner.get(i)
+        yield from ((None, j) for j in after.get(i, ()) if j in errors)
+        waiting += [j for j in after.get(i, ()) if j not in errors]
+    yield from ((None, j) for j in waiting)
 
 
 @dataclass(frozen=True)

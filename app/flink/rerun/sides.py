@@ -137,14 +137,16 @@ def _chat_response(attributes: Mapping[str, Any], names: dict[str, str]) -> Payl
 
 def _tool_request(attributes: Mapping[str, Any], names: dict[str, str]) -> Payload:
     calls = attributes.get("tool_calls")
-    payload: dict[str, str] = {}
+    payload = {"model": canonical(attributes.get("model"))}
+    tools = []
     for call in calls if isinstance(calls, list) else ():
         function = call.get("function") if isinstance(call, Mapping) else None
         told = function if isinstance(function, Mapping) else {}
         name = str(told.get("name", ""))
         names[str(call.get("id"))] = name
+        tools.append(name)
         payload[_free(name, payload)] = canonical(told.get("arguments") or {})
-    return ", ".join(name.partition("#")[0] for name in payload), payload
+    return ", ".join(tools), payload
 
 
 def _tool_response(attributes: Mapping[str, Any], names: dict[str, str]) -> Payload:
@@ -184,18 +186,16 @@ def nameless(message: Any) -> dict[str, Any]:
     """A message without the ids of its tool calls, which are random."""
     told = message_as_logged(message)
     calls = told["tool_calls"]
-    told["tool_calls"] = [
-        {name: value for name, value in call.items() if name not in ("id", "original_id")}
-        if isinstance(call, Mapping)
-        else call
-        for call in (calls if isinstance(calls, list) else ())
-    ]
-    told["extra_args"] = {name: value for name, value in _items(told["extra_args"]) if name != "external_id"}
+    if isinstance(calls, list):
+        told["tool_calls"] = [_without(call, "id", "original_id") for call in calls]
+    told["extra_args"] = _without(told["extra_args"], "external_id")
     return told
 
 
-def _items(value: Any) -> Iterator[tuple[str, Any]]:
-    return iter(value.items()) if isinstance(value, Mapping) else iter(())
+def _without(value: Any, *names: str) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {name: inner for name, inner in value.items() if name not in names}
 
 
 def _free(name: str, taken: Mapping[str, str]) -> str:
