@@ -108,10 +108,10 @@ def _replay(args: argparse.Namespace) -> Replayed:
         from app.flink.rerun.stretch import Stretch
 
         # What a key was given before is fed too: its memory comes from there.
-        keys = {one.key for one in runs if one.ref in wanted}
+        keys = {(one.stream.job, one.key) for one in runs if one.ref in wanted}
         last = max(one.first_ns for one in runs if one.ref in wanted)
-        fed = [one for one in runs if one.key in keys and one.first_ns <= last]
-        after = [one for one in runs if one.key in keys and one.first_ns > last]
+        fed = [one for one in runs if (one.stream.job, one.key) in keys and one.first_ns <= last]
+        after = [one for one in runs if (one.stream.job, one.key) in keys and one.first_ns > last]
         return Stretch(fed, runner, before, _options(args, build), frozenset(wanted), after).replay()
 
 

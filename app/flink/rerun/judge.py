@@ -165,11 +165,12 @@ class _Judge:
     def _missed(self) -> _Stop:
         call = self._missed_call()
         assert call is not None, "a missed run has a missed call"
-        if call.detail:  # the same request, which the record leaves open
+        if call.detail or (self.found.first is None and not self.recorded.finished):
+            what = "a model request" if call.kind == "model" else f"a call of the {call.kind} {call.name}"
             return _irreproducible(
                 "unfinished",
-                "The record ends at a model request that got no answer; up to there the re-run did the same.",
-                "Nothing more can be said of a run that did not go on.",
+                f"The record ends at {what} that got no answer; up to there the re-run did the same.",
+                "Nothing more can be said of a run that did not go on; hand in the rest of the log, if there is more.",
             )
         unknown = self._unvouched_reads()
         if unknown:

@@ -99,12 +99,13 @@ def recorded(run: Run, seq: int) -> Recorded:
 
 
 def numbered(runs: Sequence[Run]) -> list[Recorded]:
-    """Runs in order of time, each with its place among those of its key."""
-    seen: dict[str | None, int] = {}
+    """Runs in order of time, each with its place among those of its job and key."""
+    seen: dict[tuple[str, str | None], int] = {}
     found = []
     for run in sorted(runs, key=lambda one: (one.first_ns, one.ref)):
-        seq = seen.get(run.key, 0)
-        seen[run.key] = seq + 1
+        whose = (run.stream.job, run.key)
+        seq = seen.get(whose, 0)
+        seen[whose] = seq + 1
         found.append(recorded(run, seq))
     return found
 

@@ -140,8 +140,8 @@ class Stretch:
 
     @staticmethod
     def _key(one: Recorded) -> str:
-        """Runs of no key share no memory."""
-        return one.key if one.run.key is not None else f"run {one.run.ref}"
+        """Runs of no key share no memory, and neither do those of two jobs."""
+        return f"{one.run.stream.job} {one.key}" if one.run.key is not None else f"run {one.run.ref}"
 
     def _memories(self, known: Sequence[Case]) -> list[list[Any] | None]:
         """The memory before each input, as the recording build's runs left it; None to go on with the key's own."""
