@@ -48,7 +48,7 @@ def working(database: Database) -> Callable[..., object]:
             yield worker
         finally:
             worker.stop()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await running
 
     return work
@@ -73,7 +73,7 @@ def request_run(store: Store, incident: Incident) -> Callable[..., Awaitable[Run
 def until(store: Store) -> Callable[..., Awaitable[Run]]:
     """Wait until a run is in one of some states."""
 
-    async def wait(run: Run, *states: str, seconds: float = 20) -> Run:
+    async def wait(run: Run, *states: str, seconds: float = 60) -> Run:
         async with asyncio.timeout(seconds):
             while True:
                 async with store.read() as session:
