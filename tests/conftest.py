@@ -14,8 +14,10 @@ settings.register_profile(
 settings.register_profile("local", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
-# A database and a broker, for whoever asks for them.
-pytest_plugins = ["tests.fixtures.postgres", "tests.fixtures.kafka", "tests.fixtures.flink"]
+# A database, a broker, a running world of both, and runs of another framework, for whoever asks for them.
+pytest_plugins = [
+    "tests.fixtures.postgres", "tests.fixtures.kafka", "tests.fixtures.live", "tests.fixtures.flink",
+]  # fmt: skip
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 

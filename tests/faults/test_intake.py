@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -17,15 +18,13 @@ from confluent_kafka import Producer
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from app.demo.broker import EmbeddedBroker
 from app.incidents.collecting import Intake
 from app.incidents.rules import FreezeRule
 from app.wire.records import ActivationErrorRecord, AgentEnvelope, StateSnapshot, ToolIntent, serialize
 from tests.fixtures.postgres import Database
 from tests.incidents.live import Topics, attempts, raw
 from tests.incidents.tracing import attempt, failure
-from tests.jobs.live import TOPICS
-from tests.pipeline.topics import make
+from tests.jobs.live import ON_BOTH_BROKERS, World
 
 ROOT = Path(__file__).parents[2]
 STREAMS = ("traces", "intents", "outputs", "errors", "snapshots")
@@ -137,9 +136,12 @@ def test_a_crash_at_any_statement_leaves_all_of_a_batch_or_nothing(
 class Feed(threading.Thread):
     """A pipeline that sends all its streams, in order, for as long as the test lasts."""
 
-    def __init__(self, broker: EmbeddedBroker) -> None:
+    def __init__(self, world: World) -> None:
         super().__init__(daemon=True)
-        self._producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 5, "enable.idempotence": True})
+        # Batches of some records each, so that a position may lie in the middle of one.
+        told = {"linger.ms": 50, "enable.idempotence": True, "compression.type": "zstd"}
+        self._producer = Producer({"bootstrap.servers": world.broker.address, **told})
+        self._topics = world.topics
         self.lives = 0
         self.enough = threading.Event()
         self.sent: dict[str, Pairs] = {stream: [] for stream in STREAMS}
@@ -148,7 +150,7 @@ class Feed(threading.Thread):
         while not self.enough.is_set():
             for stream, pairs in life(self.lives).items():
                 for key, value in pairs:
-                    self._producer.produce(f"desk.{stream}", value, key, partition=0)
+                    self._producer.produce(getattr(self._topics, stream), value, key, partition=0)
                     self.sent[stream].append((key, value))
             self.lives += 1
             self._producer.poll(0)
@@ -156,11 +158,11 @@ class Feed(threading.Thread):
         assert self._producer.flush(30) == 0
 
 
-def configure(broker: EmbeddedBroker, folder: Path) -> Path:
-    topics = "\n".join(f'{stream} = "{TOPICS.of(stream)}"' for stream in STREAMS)  # type: ignore[arg-type]
+def configure(world: World, folder: Path) -> Path:
+    topics = "\n".join(f'{stream} = "{getattr(world.topics, stream)}"' for stream in STREAMS)
     path = folder / "hindcast.toml"
     path.write_text(
-        f'[[pipelines]]\nname = "desk"\nbrokers = ["{broker.address}"]\n[pipelines.topics]\n{topics}\n'
+        f'[[pipelines]]\nname = "desk"\nbrokers = ["{world.broker.address}"]\n[pipelines.topics]\n{topics}\n'
         '[[freeze]]\nname = "refunds"\ntool = "refund"\nper_hour = 3\n'
     )
     return path
@@ -182,13 +184,18 @@ def stored(database: Database) -> int:
     return int(row[0]) if row else 0
 
 
-def test_a_collector_killed_again_and_again_loses_nothing_and_stores_nothing_twice(
-    broker: EmbeddedBroker, database: Database, tmp_path: Path
+@ON_BOTH_BROKERS
+async def test_a_collector_killed_again_and_again_loses_nothing_and_stores_nothing_twice(
+    world: World, database: Database, tmp_path: Path
 ) -> None:
-    make(broker, TOPICS)
+    # complaint 29: the real broker hands out whole batches, and begins before the position
+    await asyncio.to_thread(kill_again_and_again, world, database, tmp_path)
+
+
+def kill_again_and_again(world: World, database: Database, tmp_path: Path) -> None:
     chance = random.Random(os.environ.get("HINDCAST_TEST_SEED", "1"))
-    config = configure(broker, tmp_path)
-    feed = Feed(broker)
+    config = configure(world, tmp_path)
+    feed = Feed(world)
     feed.start()
     midway = 0
     while midway < 5:
@@ -196,7 +203,7 @@ def test_a_collector_killed_again_and_again_loses_nothing_and_stores_nothing_twi
         begun, waited = stored(database), time.monotonic()
         while stored(database) == begun:
             assert process.poll() is None, (tmp_path / "log").read_text()[-3000:]
-            assert time.monotonic() - waited < 30, "nothing was stored"
+            assert time.monotonic() - waited < 60, "nothing was stored"
             time.sleep(0.02)
         time.sleep(chance.uniform(0, 0.5))
         process.kill()  # SIGKILL: no chance to tidy up
@@ -207,14 +214,14 @@ def test_a_collector_killed_again_and_again_loses_nothing_and_stores_nothing_twi
     total = sum(map(len, feed.sent.values()))
     last = start(database, config)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while stored(database) < total:
             assert time.monotonic() < deadline, (tmp_path / "log").read_text()[-3000:]
             assert last.poll() is None, (tmp_path / "log").read_text()[-3000:]
             time.sleep(0.05)
     finally:
         last.send_signal(signal.SIGTERM)
-        assert last.wait(30) == 0
+        assert last.wait(60) == 0
     found = summary(database)
     for stream in STREAMS:
         records = [one for _, one in raw(database, stream)]

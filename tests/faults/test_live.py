@@ -17,7 +17,7 @@ from app.jobs.desk import Keeping
 from app.wire.records import AgentEnvelope, StateSnapshot, parse, serialize
 from tests.fixtures.postgres import Database
 from tests.incidents.live import raw
-from tests.jobs.live import NAME, TOPICS, World, pipeline_of
+from tests.jobs.live import NAME, ON_BOTH_BROKERS, TOPICS, World, pipeline_of
 from tests.pipeline import scripted
 from tests.pipeline.topics import Reader, make
 
@@ -36,17 +36,18 @@ async def collector(store: Store) -> live.CollectorStatus | None:
         return next(iter(await live.collector_statuses(session)), None)
 
 
+@ON_BOTH_BROKERS
 async def test_a_poisoned_record_in_every_topic_stops_nothing(world: World, store: Store) -> None:  # complaint 33
     poison = b"\xff\xff poison"
     with world.host():
         async with world.collecting():
             for topic in (
-                TOPICS.events,
-                TOPICS.traces,
-                TOPICS.snapshots,
-                TOPICS.intents,
-                TOPICS.outputs,
-                TOPICS.errors,
+                world.topics.events,
+                world.topics.traces,
+                world.topics.snapshots,
+                world.topics.intents,
+                world.topics.outputs,
+                world.topics.errors,
             ):
                 world.send_bytes(topic, b"k", poison)
                 world.send_bytes(topic, b"k", None)  # complaint 32
@@ -67,13 +68,13 @@ async def test_a_poisoned_record_in_every_topic_stops_nothing(world: World, stor
     assert [one.value for _, one in raw(world.database, "traces")][:3] == [poison, None, b""]
 
 
-async def test_a_broker_that_goes_down_and_comes_back(world: World, store: Store) -> None:
+async def test_a_broker_that_goes_down_and_comes_back(world: World, store: Store, embedded: EmbeddedBroker) -> None:
     with world.host():
         async with world.collecting():
             world.send(start(b"k", ("ask", "hi"), ("out", "done")))
             incident = await world.open_when(b"k", 1)
             await world.gathered(incident)
-            world.broker.take_down()
+            embedded.take_down()
 
             async def troubled() -> bool:
                 found = await collector(store)
@@ -92,7 +93,7 @@ async def test_a_broker_that_goes_down_and_comes_back(world: World, store: Store
                 await live.request_gathering(session, incident, who="ada")
             gathering = await world.gathered(incident, seconds=60)
             assert gathering.gathering.state in ("incomplete", "found")
-            world.broker.bring_up()
+            embedded.bring_up()
 
             async def answered() -> bool:
                 async with store.read() as session:
@@ -142,6 +143,7 @@ async def test_requests_survive_a_collector_that_was_not_there(world: World, sto
             await world.ready(incident)
 
 
+@ON_BOTH_BROKERS
 async def test_a_request_of_unclear_fate_is_sent_again_and_is_still_one(world: World, store: Store) -> None:
     """The collector died between sending and noting it; the pipeline answers twice."""
     with world.host():
@@ -203,7 +205,7 @@ async def test_a_snapshot_of_another_key_under_our_request_id(world: World, stor
             incident = await world.open_when(b"k", 1)
             export = await world.export(incident)
             forged = StateSnapshot(state_schema_version=1, entity_key=b"x", seq=9, request_id=export.request_id)
-            world.send_bytes(TOPICS.snapshots, b"k", serialize(forged))
+            world.send_bytes(world.topics.snapshots, b"k", serialize(forged))
             await world.ready(incident)
 
             async def both() -> bool:
@@ -293,13 +295,15 @@ async def test_a_rule_freezes_while_people_sleep(world: World, store: Store) -> 
     assert all(one.incident_id for one in frozen)
 
 
-async def test_a_search_that_its_collector_could_not_end_is_begun_anew(world: World, store: Store) -> None:
+async def test_a_search_that_its_collector_could_not_end_is_begun_anew(
+    world: World, store: Store, embedded: EmbeddedBroker
+) -> None:
     with world.host():
         async with world.collecting():
             world.send(start(b"k", ("ask", "hi"), ("out", "done")))
             incident = await world.open_when(b"k", 1)
             await world.gathered(incident)
-            world.broker.slow_down(700)
+            embedded.slow_down(700)
             async with store.write() as session:
                 stopped = await live.request_gathering(session, incident, who="ada")
 
@@ -308,7 +312,7 @@ async def test_a_search_that_its_collector_could_not_end_is_begun_anew(world: Wo
                     return (await live.get_gathering(session, stopped.id)).gathering.state == "running"
 
             await world.until(begun)
-        world.broker.slow_down(0)
+        embedded.slow_down(0)
         async with store.read() as session:
             assert (await live.get_gathering(session, stopped.id)).gathering.state == "queued"
         with psycopg.connect(world.database.app) as connection:  # as a collector leaves it that was killed

@@ -7,21 +7,25 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import pytest
 from confluent_kafka import Producer
 
-from app.demo.broker import EmbeddedBroker
 from app.incidents import live, service
 from app.incidents.live import LiveStatus
 from app.incidents.rules import FreezeRule
-from app.incidents.service import Incident, Store
+from app.incidents.service import EvidenceFile, Incident, Store
 from app.jobs.collector import Collector
 from app.jobs.desk import Keeping
 from app.kafka.config import Pipeline
 from app.pipeline.embedded import EmbeddedPipeline, Topics
+from app.replay.engine import replay
+from app.replay.inprocess import InProcessRunner
+from app.replay.rerun_pb2 import AgentCode
+from app.replay.verdict import Verdict
 from app.runtime.config import AgentConfig
 from app.wire.records import AgentEnvelope, serialize
 from tests.fixtures.postgres import Database
@@ -30,14 +34,30 @@ from tests.pipeline.topics import make
 
 TOPICS = Topics.below("desk")
 NAME = "desk"
+CODE = AgentCode(agent="tests.pipeline.scripted:agent", decode="tests.pipeline.scripted:decode")
+
+# For tests that say the same of the in-process broker and of a real one.
+ON_BOTH_BROKERS = pytest.mark.parametrize(
+    "world",
+    # The first test that needs the real one waits for it, and perhaps for its jars.
+    ["mock", pytest.param("apache", marks=pytest.mark.timeout(1200))],
+    indirect=True,
+)
 
 
-def pipeline_of(address: str, **changes: Any) -> Pipeline:
+class Cluster(Protocol):
+    """Any broker that a world can be built on."""
+
+    @property
+    def address(self) -> str: ...
+
+    def create(self, topic: str, partitions: int) -> None:
+        """Make a topic."""
+
+
+def pipeline_of(address: str, names: Topics = TOPICS, **changes: Any) -> Pipeline:
     """Describe the world's pipeline to Hindcast."""
-    topics = {
-        "events": TOPICS.events, "traces": TOPICS.traces, "snapshots": TOPICS.snapshots, "intents": TOPICS.intents,
-        "outputs": TOPICS.outputs, "errors": TOPICS.errors, **changes.pop("topics", {}),
-    }  # fmt: skip
+    topics = {**asdict(names), **changes.pop("topics", {})}
     told = {"name": NAME, "brokers": address.split(","), "partitioner": "murmur2", "topics": topics, **changes}
     return Pipeline.model_validate(told)
 
@@ -46,14 +66,20 @@ def pipeline_of(address: str, **changes: Any) -> Pipeline:
 class Host:
     """The pipeline in a thread of this process."""
 
-    broker: EmbeddedBroker
+    broker: Cluster
+    topics: Topics
     journal: Path
     options: dict[str, Any] = field(default_factory=dict)
 
     def __enter__(self) -> Host:
         config = AgentConfig(scripted.provider, decode=scripted.decode, **self.options)
-        kafka = {"bootstrap.servers": self.broker.address, "reconnect.backoff.max.ms": 200}
-        self._pipeline = EmbeddedPipeline(scripted.agent, config, TOPICS, kafka, self.journal)
+        kafka = {
+            "bootstrap.servers": self.broker.address,
+            "reconnect.backoff.max.ms": 200,
+            "message.max.bytes": 80_000_000,
+            "receive.message.max.bytes": 200_000_000,
+        }
+        self._pipeline = EmbeddedPipeline(scripted.agent, config, self.topics, kafka, self.journal)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         return self
@@ -71,30 +97,40 @@ class Host:
 class World:
     """What a test has in hand."""
 
-    broker: EmbeddedBroker
+    broker: Cluster
     database: Database
     store: Store
     folder: Path
+    topics: Topics = TOPICS
     rules: Sequence[FreezeRule] = ()
     keeping: Keeping = field(default_factory=lambda: Keeping(export_timeout_s=20))
 
     @classmethod
-    def make(cls, broker: EmbeddedBroker, database: Database, store: Store, folder: Path) -> World:
-        make(broker, TOPICS)
-        return cls(broker, database, store, folder)
+    def make(
+        cls,
+        broker: Cluster,
+        database: Database,
+        store: Store,
+        folder: Path,
+        topics: Topics = TOPICS,
+        partitions: int = 1,
+    ) -> World:
+        """Make the topics; `partitions` are those of the events topic."""
+        make(broker, topics, partitions)
+        return cls(broker, database, store, folder, topics)
 
     @property
     def pipeline(self) -> Pipeline:
-        return pipeline_of(self.broker.address)
+        return pipeline_of(self.broker.address, self.topics)
 
     def host(self, **options: Any) -> Host:
         """The pipeline, for the length of a `with`."""
-        return Host(self.broker, self.folder / "journal", options)
+        return Host(self.broker, self.topics, self.folder / "journal", options)
 
-    def send(self, *envelopes: AgentEnvelope, topic: str = TOPICS.events) -> None:
+    def send(self, *envelopes: AgentEnvelope) -> None:
         """Give the pipeline something to do."""
         for envelope in envelopes:
-            self.send_bytes(topic, envelope.entity_key, serialize(envelope))
+            self.send_bytes(self.topics.events, envelope.entity_key, serialize(envelope))
 
     def send_bytes(self, topic: str, key: bytes | None, value: bytes | None, at_ms: int | None = None) -> None:
         producer = Producer({"bootstrap.servers": self.broker.address, "linger.ms": 0, "message.max.bytes": 80_000_000})
@@ -173,3 +209,24 @@ class World:
 
         found: LiveStatus = await self.until(look, seconds)
         return found
+
+
+async def evidence(store: Store, incident: Incident) -> tuple[Incident, list[EvidenceFile]]:
+    """An incident as it is now, and the files of its evidence."""
+    async with store.read() as session:
+        now = await service.get_incident(session, incident.id)
+        kept = await service.evidence_of(session, now)
+        return now, await service.evidence_files(session, now, [file.id for file in kept])
+
+
+async def reproduce(files: list[EvidenceFile]) -> Verdict:
+    """Replay with the code that ran."""
+
+    def run() -> Verdict:
+        runner = InProcessRunner()
+        try:
+            return replay(files, runner, CODE).verdict
+        finally:
+            runner.close()
+
+    return await asyncio.to_thread(run)

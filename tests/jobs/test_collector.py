@@ -6,7 +6,6 @@ import asyncio
 import json
 import time
 from base64 import b64decode
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,13 +15,10 @@ import pytest
 from app.demo.broker import EmbeddedBroker
 from app.incidents import live, service
 from app.incidents.changes import Changes
-from app.incidents.service import EvidenceFile, Incident, Store
+from app.incidents.service import Store
 from app.jobs.decoding import HookRunner
 from app.jobs.worker import Worker
-from app.replay.engine import replay
-from app.replay.inprocess import InProcessRunner
-from app.replay.rerun_pb2 import AgentCode
-from app.replay.verdict import Outcome, Verdict
+from app.replay.verdict import Outcome
 from app.runtime.batching import BatchPolicy
 from app.wire import identity
 from app.wire.framing import read_frames
@@ -30,22 +26,10 @@ from app.wire.records import AgentEnvelope, serialize
 from tests.fixtures.postgres import Database
 from tests.incidents.tracing import attempt
 from tests.jobs.conftest import ScriptedReplayer
-from tests.jobs.live import TOPICS, World, pipeline_of
+from tests.jobs.live import ON_BOTH_BROKERS, World, evidence, pipeline_of, reproduce
 from tests.pipeline import scripted
 
-CODE = AgentCode(agent="tests.pipeline.scripted:agent", decode="tests.pipeline.scripted:decode")
 NOW = time.time_ns() // 1_000_000
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker() as started:
-        yield started
-
-
-@pytest.fixture
-def world(broker: EmbeddedBroker, database: Database, store: Store, tmp_path: Path) -> World:
-    return World.make(broker, database, store, tmp_path)
 
 
 def start(key: bytes, *operations: tuple[object, ...], at: int = NOW) -> AgentEnvelope:
@@ -54,26 +38,7 @@ def start(key: bytes, *operations: tuple[object, ...], at: int = NOW) -> AgentEn
     return envelope
 
 
-async def reproduce(files: list[EvidenceFile]) -> Verdict:
-    """Replay with the code that ran."""
-
-    def run() -> Verdict:
-        runner = InProcessRunner()
-        try:
-            return replay(files, runner, CODE).verdict
-        finally:
-            runner.close()
-
-    return await asyncio.to_thread(run)
-
-
-async def evidence(store: Store, incident: Incident) -> tuple[Incident, list[EvidenceFile]]:
-    async with store.read() as session:
-        now = await service.get_incident(session, incident.id)
-        kept = await service.evidence_of(session, now)
-        return now, await service.evidence_files(session, now, [file.id for file in kept])
-
-
+@ON_BOTH_BROKERS
 async def test_from_a_row_to_a_replay_that_reproduces(world: World, store: Store) -> None:
     with world.host():
         async with world.collecting():
@@ -132,6 +97,7 @@ async def test_outputs_become_evidence_once_none_can_be_under_way(world: World, 
     assert {one.name for one in verdict.surfaces if one.compared} >= {"trace events", "outputs"}
 
 
+@ON_BOTH_BROKERS
 async def test_a_resume_is_found_by_the_intent_that_it_answers(world: World, store: Store) -> None:
     intent = identity.intent_id(b"k", 0, 0)
     answer = scripted.approval(intent, at=NOW + 50)
@@ -189,6 +155,7 @@ async def test_a_bare_answer_is_wrapped_again_and_marked_as_rebuilt(world: World
     assert (results.topic, results.undecodable, results.partitions[0].undecodable) == ("desk.results", 1, 1)
 
 
+@ON_BOTH_BROKERS
 async def test_all_envelopes_of_a_batch_are_gathered_in_the_order_of_their_arrival(world: World, store: Store) -> None:
     sent = [start(b"k", ("ask", f"event {number}"), at=NOW + number) for number in (3, 1, 2, 9, 8, 7)]
     with world.host(batch_policy=BatchPolicy.ADAPTIVE, max_batch_size=3, max_wait_ms=60_000):
@@ -223,12 +190,13 @@ async def test_a_failed_attempt_is_found_and_told_what_it_replays_to(world: Worl
     assert (await reproduce(files)).outcome is Outcome.REPRODUCED
 
 
+@ON_BOTH_BROKERS
 async def test_not_found_is_said_only_when_everything_was_read(world: World, store: Store) -> None:  # complaint 26
     told = attempt(b"k", 0, NOW, intents=["refund"])  # nobody ever sent what triggered it
     async with world.collecting():
         world.send(*[start(b"k", ("out", "x"), at=NOW + number) for number in range(1, 50)])
         for value in told.values:
-            world.send_bytes(TOPICS.traces, b"k", value)
+            world.send_bytes(world.topics.traces, b"k", value)
         await world.activations(1)
         incident = await world.open(b"k")
         gathering = await world.gathered(incident)
@@ -264,13 +232,15 @@ async def test_what_intake_never_saw_is_searched_for_in_every_topic(world: World
     assert (await reproduce(files)).outcome is Outcome.REPRODUCED
 
 
-async def test_a_search_can_be_cancelled_and_asked_for_again(world: World, store: Store) -> None:
+async def test_a_search_can_be_cancelled_and_asked_for_again(
+    world: World, store: Store, embedded: EmbeddedBroker
+) -> None:
     told = attempt(b"k", 0, NOW)
     async with world.collecting():
         for value in told.values:
-            world.send_bytes(TOPICS.traces, b"k", value)
+            world.send_bytes(world.topics.traces, b"k", value)
         await world.activations(1)
-        world.broker.slow_down(400)
+        embedded.slow_down(400)
         incident = await world.open(b"k")
         (view,) = (await world.status(incident)).gatherings
         async with store.write() as session:
@@ -282,7 +252,7 @@ async def test_a_search_can_be_cancelled_and_asked_for_again(world: World, store
             with pytest.raises(service.WrongState, match="cannot cancel a search that is cancelled"):
                 await live.cancel_gathering(session, view.gathering.id, who="ada")
             again = await live.request_gathering(session, incident, who="ada")
-        world.broker.slow_down(0)
+        embedded.slow_down(0)
         assert (await world.gathered(incident)).gathering.id == again.id
 
 
@@ -290,7 +260,7 @@ async def test_a_search_tells_the_page_how_far_it_has_come(world: World, store: 
     told = attempt(b"k", 0, NOW)
     async with world.collecting():
         for value in told.values:
-            world.send_bytes(TOPICS.traces, b"k", value)
+            world.send_bytes(world.topics.traces, b"k", value)
         await world.activations(1)
         async with Changes(database.app) as changes:
             incident = await world.open(b"k")
@@ -376,7 +346,7 @@ async def test_a_hook_that_cannot_be_loaded_is_told(world: World, database: Data
     async with world.collecting(pipelines=[hidden]):
         world.send_bytes("desk.json", b"k", b"{}")
         for value in attempt(b"k", 0, NOW).values:
-            world.send_bytes(TOPICS.traces, b"k", value)
+            world.send_bytes(world.topics.traces, b"k", value)
         incident = await world.open_when(b"k", 1)
         gathering = await world.gathered(incident)
     worker.stop()

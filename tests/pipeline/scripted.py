@@ -76,6 +76,11 @@ async def _suspend(ctx: ActivationContext, timeout_ms: int | None = None, then: 
     return Suspend(json.dumps(list(then)).encode(), "script", timeout_ms)
 
 
+async def _hoard(ctx: ActivationContext, size: int) -> Outcome:
+    """Wait with so many bytes to remember."""
+    return Suspend(b"0123456789abcdef" * (size // 16), "script", None)
+
+
 async def _out(ctx: ActivationContext, text: str) -> Outcome:
     return Complete(text.encode())
 
@@ -122,6 +127,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "act": _act,
     "approve": _approve,
     "suspend": _suspend,
+    "hoard": _hoard,
     "out": _out,
     "text": _text,
     "fail": _fail,

@@ -2,22 +2,29 @@
 
 import time
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from app.demo.broker import EmbeddedBroker
 from app.pipeline.embedded import Topics
 from app.pipeline.keyed import Stream
 from app.wire.records import AgentEnvelope, serialize
 
 
-def make(broker: EmbeddedBroker, topics: Topics, events_partitions: int = 1) -> None:
+class Cluster(Protocol):
+    """Any broker in which topics can be made."""
+
+    def create(self, topic: str, partitions: int) -> None:
+        """Make a topic."""
+
+
+def make(broker: Cluster, topics: Topics, events_partitions: int = 1) -> None:
     """Make a pipeline's topics; one partition each, so that each has one order."""
     broker.create(topics.events, events_partitions)
     make_streams(broker, topics)
 
 
-def make_streams(broker: EmbeddedBroker, topics: Topics) -> None:
+def make_streams(broker: Cluster, topics: Topics) -> None:
     """Make all but the events topic."""
     for stream in Stream:
         broker.create(topics.of(stream), 1)
