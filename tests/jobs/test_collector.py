@@ -6,7 +6,6 @@ import asyncio
 import json
 import time
 from base64 import b64decode
-from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
@@ -20,6 +19,7 @@ from app.jobs.decoding import HookRunner
 from app.jobs.worker import Worker
 from app.replay.verdict import Outcome
 from app.runtime.batching import BatchPolicy
+from app.settings import Build
 from app.wire import identity
 from app.wire.framing import read_frames
 from app.wire.records import AgentEnvelope, serialize
@@ -290,10 +290,8 @@ def decode(value, key):
 """
 
 
-@dataclass(frozen=True)
-class Build:
-    paths: tuple[Path, ...]
-    name: str = "desk-v1"
+def build(folder: Path) -> Build:
+    return Build(name="desk-v1", agent="desk:AGENT", paths=(folder,))
 
 
 async def test_records_of_another_form_are_decoded_by_a_hook_in_the_sandbox(
@@ -311,7 +309,7 @@ async def test_records_of_another_form_are_decoded_by_a_hook_in_the_sandbox(
         {"kind": "heartbeat", "at": NOW},
         {"kind": "event", "at": NOW, "body": event.external_event.decode()},
     ]
-    hooks = HookRunner([Build((code,))])  # type: ignore[list-item]
+    hooks = HookRunner([build(code)])
     worker = Worker(database.app, ScriptedReplayer(), hooks=hooks)
     working = asyncio.create_task(worker.run())
     with world.host():
@@ -340,7 +338,7 @@ async def test_a_hook_that_cannot_be_loaded_is_told(world: World, database: Data
     topics = {"events": [{"topic": "desk.json", "records": "nowhere:decode"}]}
     hidden = pipeline_of(world.broker.address, topics=topics, builds=["desk-v1"])
     world.broker.create("desk.json", 1)
-    hooks = HookRunner([Build((tmp_path,))])  # type: ignore[list-item]
+    hooks = HookRunner([build(tmp_path)])
     worker = Worker(database.app, ScriptedReplayer(), hooks=hooks)
     working = asyncio.create_task(worker.run())
     async with world.collecting(pipelines=[hidden]):
