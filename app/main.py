@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from app.operations import tracing
 from app.web.app import create_app
 
 if TYPE_CHECKING:
@@ -19,14 +20,14 @@ class AddressProblem(Exception):
     """The console cannot listen where it was told to; the text says why and what to do."""
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: Settings, watch: tuple[str, int] | None = None) -> None:
     """Serve the console until SIGTERM or SIGINT; prints its address, token and all, once the port is open.
 
-    The database must be migrated. Raises `AddressProblem`.
+    The database must be migrated. `watch` is the address for metrics. Raises `AddressProblem`.
     """
     with open_port(settings.console.host, settings.console.port) as listener:
         config = uvicorn.Config(
-            create_app(settings),
+            create_app(settings, watch=watch),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -42,6 +43,7 @@ def serve(settings: Settings) -> None:
         signal.signal(signal.SIGTERM, stop)
         print(address(settings, listener.getsockname()[1]), flush=True)
         server.run(sockets=[listener])
+        tracing.stop()
 
 
 def open_port(host: str, port: int) -> socket.socket:

@@ -35,8 +35,8 @@ def run(args: argparse.Namespace) -> int:
     from app.commands.common import ready_settings, start_logging
     from app.incidents.audit_chain import Head
 
-    start_logging(args.log_level)
     try:
+        start_logging(args)
         noted = [Head.parse(text) for text in args.head]
         url = ready_settings(args.config).database_url
     except (CommandError, ValueError) as error:

@@ -20,8 +20,8 @@ def run(args: argparse.Namespace) -> int:
     from app.commands.common import read_settings, start_logging
     from app.kafka.check import check, render
 
-    start_logging(args.log_level)
     try:
+        start_logging(args)
         pipelines = chosen(args.pipelines, read_settings(args.config))
     except CommandError as error:
         print(f"hindcast check: {error}", file=sys.stderr)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from app.commands.common import CommandError, add_options
+from app.commands.common import CommandError, add_options, add_watch_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def register(parser: argparse.ArgumentParser) -> None:
     """Add this command's options to its parser."""
     add_options(parser)
+    add_watch_option(parser)
     parser.add_argument("--pipelines", metavar="A,B", help="follow only these pipelines (default: all)")
     parser.add_argument(
         "--from",
@@ -32,13 +33,16 @@ def run(args: argparse.Namespace) -> int:
     import asyncio
     import gc
 
-    from app.commands.common import ready_settings, start_logging
+    from app.commands.common import ready_settings, start_logging, start_watching
     from app.jobs.collector import Collector
     from app.jobs.desk import Keeping
     from app.kafka.intake import Start
+    from app.operations import tracing
+    from app.operations.listener import WatchProblem
 
-    start_logging(args.log_level)
     try:
+        start_logging(args)
+        watch = start_watching(args, "collector")
         settings = ready_settings(args.config)
         pipelines = chosen(args.pipelines, settings)
     except CommandError as error:
@@ -54,8 +58,15 @@ def run(args: argparse.Namespace) -> int:
         Keeping(kept.keep_days, kept.keep_gib, kept.export_timeout_s),
         Start(args.start or kept.start),
         known=[pipeline.name for pipeline in settings.pipelines],
+        watch=watch,
     )
-    asyncio.run(collector.run())
+    try:
+        asyncio.run(collector.run())
+    except WatchProblem as error:
+        print(f"hindcast collect: {error}", file=sys.stderr)
+        return 2
+    finally:
+        tracing.stop()
     return 0
 
 

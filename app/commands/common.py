@@ -22,15 +22,42 @@ def add_options(parser: argparse.ArgumentParser, *, level: str = "info") -> None
         "--config", type=Path, metavar="FILE", help="hindcast.toml (default: HINDCAST_CONFIG, else the one here)"
     )
     parser.add_argument("--log-level", choices=LEVELS, default=level)
+    parser.add_argument(
+        "--log-format", choices=("text", "json"), help="lines of text, or a JSON object each (HINDCAST_LOG_FORMAT)"
+    )
 
 
-def start_logging(level: str) -> None:
-    """Write log lines to stderr, so that stdout carries only what a script may want to read."""
-    import logging
+def add_watch_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that opens a port for those who watch over the process."""
+    parser.add_argument(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="answer /metrics, /healthz and /readyz there, without a token (HINDCAST_METRICS; default: nowhere)",
+    )
 
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for noisy in ("procrastinate", "alembic", "psycopg.pool"):
-        logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
+
+def start_logging(args: argparse.Namespace) -> None:
+    """Write log lines to stderr, so that stdout carries only what a script may want to read. Raises `CommandError`."""
+    from app.operations import logs
+
+    try:
+        logs.start(args.log_level, args.log_format)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+
+
+def start_watching(args: argparse.Namespace, process: str) -> tuple[str, int] | None:
+    """Begin to trace where the environment asks for it; the address for metrics, if any. Raises `CommandError`."""
+    import os
+
+    from app.operations import listener, tracing
+
+    told = args.metrics or os.environ.get(listener.VARIABLE)
+    try:
+        tracing.start(process)
+        return listener.parse_address(told) if told else None
+    except ValueError as error:
+        raise CommandError(str(error)) from None
 
 
 def read_settings(config: Path | None) -> Settings:

@@ -43,8 +43,8 @@ def run(args: argparse.Namespace) -> int:
     from app.commands.common import ready_settings, start_logging
     from app.incidents.service import IncidentError
 
-    start_logging(args.log_level)
     try:
+        start_logging(args)
         settings = ready_settings(args.config)
         status = asyncio.run(_export(settings, args))
     except (CommandError, IncidentError, OSError) as error:

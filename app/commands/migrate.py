@@ -21,6 +21,12 @@ def register(parser: argparse.ArgumentParser) -> None:
         help="who gets the application's rights (default: the user of database.url)",
     )
 
+    parser.add_argument(
+        "--before-deploy",
+        action="store_true",
+        help="only what the new version needs and the running one still works with; migrate again after the deployment",
+    )
+
 
 def run(args: argparse.Namespace) -> int:
     """Migrate; safe to repeat, and safe to start twice at once."""
@@ -28,14 +34,16 @@ def run(args: argparse.Namespace) -> int:
     from app.incidents import schema
     from app.settings import SettingsError
 
-    start_logging(args.log_level)
     try:
+        start_logging(args)
         owner, role = _roles(read_settings(args.config), args.application_role)
-        schema.upgrade(owner, application=role)
+        at = schema.upgrade(owner, application=role, before_deploy=args.before_deploy)
     except (CommandError, SettingsError, schema.SchemaError) as error:
         print(f"hindcast migrate: {error}", file=sys.stderr)
         return 2
-    print(f"{schema.shown(owner)} is at revision {schema.HEAD}" + (f"; role {role} has its rights" if role else ""))
+    print(f"{schema.shown(owner)} is at revision {at}" + (f"; role {role} has its rights" if role else ""))
+    if at != schema.HEAD:
+        print(f"revision {schema.HEAD} waits for `hindcast migrate`, once no older version runs any more")
     return 0
 
 

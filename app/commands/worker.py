@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from app.commands.common import CommandError, add_options
+from app.commands.common import CommandError, add_options, add_watch_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 def register(parser: argparse.ArgumentParser) -> None:
     """Add this command's options to its parser."""
     add_options(parser)
+    add_watch_option(parser)
     parser.add_argument("--jobs", type=int, metavar="N", help="replays at the same time (default: worker.jobs)")
     parser.add_argument("--builds", metavar="A,B", help="replay only these builds (default: all that are configured)")
 
@@ -27,12 +28,15 @@ def run(args: argparse.Namespace) -> int:
     """Work until SIGTERM or Ctrl-C, then finish the replays that were begun."""
     import asyncio
 
-    from app.commands.common import ready_settings, start_logging
+    from app.commands.common import ready_settings, start_logging, start_watching
     from app.jobs.decoding import HookRunner
     from app.jobs.worker import Worker
+    from app.operations import tracing
+    from app.operations.listener import WatchProblem
 
-    start_logging(args.log_level)
     try:
+        start_logging(args)
+        watch = start_watching(args, "worker")
         settings = ready_settings(args.config)
         only = _builds(args.builds, settings)
         jobs = settings.worker.jobs if args.jobs is None else args.jobs
@@ -53,10 +57,15 @@ def run(args: argparse.Namespace) -> int:
         drain_s=settings.worker.drain_s,
         only=only,
         hooks=hooks,
+        watch=watch,
     )
     try:
         asyncio.run(worker.run())
+    except WatchProblem as error:
+        print(f"hindcast worker: {error}", file=sys.stderr)
+        return 2
     finally:
+        tracing.stop()
         hooks.close()
         replayer.close()
     return 0

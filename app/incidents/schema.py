@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,10 +17,13 @@ from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from app import resource
 from app.incidents.errors import IncidentError
-from app.incidents.store import driver_url
+from app.incidents.store import ReadSession, driver_url
 
 # The newest revision below `migrations/`; a test holds it to the folder, so that a start need not load Alembic.
 HEAD: Final = "0008"
+# Revisions that take something away, and so may only run once no older code works any more: `phase = "post"` in their
+# files, which a test holds this to. All others only add, and run before new code is deployed.
+POST: Final[tuple[str, ...]] = ()
 
 _LOCK: Final = 0x48494E44  # "HIND": one migration at a time, whoever starts them
 
@@ -38,14 +42,39 @@ _SEQUENCES: Final = ("collected_ids",)
 _FUNCTIONS: Final = ("hindcast_add_day(integer)", "hindcast_drop_day(integer)")
 
 
+# The revision that brought the table of which code may still work.
+_FIRST_FLOOR: Final = "0007"
+_AT: Final = text("SELECT version_num FROM alembic_version")
+_QUEUE_AT: Final = text("SELECT max(version) FROM queue_schema")
+_FLOOR: Final = text("SELECT max(revision) FROM schema_floor")
+_RAISE_FLOOR: Final = text("UPDATE schema_floor SET revision = greatest(revision, :floor)")
+
+
 class SchemaError(IncidentError):
     """The database is not in the form this version needs; the text says what to do."""
 
 
-def upgrade(url: str | URL, *, application: str | None = None) -> None:
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A schema that this version can work with: the revision that it is `at`, and the `wanted` one it will be at."""
+
+    at: str
+    wanted: str
+
+
+def needed() -> str:
+    """The oldest revision that this version works with: what comes after it only takes away what nobody uses."""
+    revision = HEAD
+    while revision in POST:
+        revision = f"{int(revision) - 1:04d}"
+    return revision
+
+
+def upgrade(url: str | URL, *, application: str | None = None, before_deploy: bool = False) -> str:
     """Create or upgrade all tables, then grant the role `application` its work (None: the owner works itself).
 
-    `url` is the owner's. Safe to repeat and to start twice at once; one transaction per revision. Raises `SchemaError`.
+    `url` is the owner's. `before_deploy` stops at what the new code needs, which the running code still works with.
+    Returns the revision. Safe to repeat and to start twice at once; one transaction per revision. Raises `SchemaError`.
     """
     engine = create_engine(driver_url(url), connect_args={"connect_timeout": 10})
     try:
@@ -53,27 +82,32 @@ def upgrade(url: str | URL, *, application: str | None = None) -> None:
             _check_server(connection)
             connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
             connection.commit()
-            _run_alembic(connection)
+            _run_alembic(connection, needed() if before_deploy else "head")
             connection.commit()
             with connection.begin():
-                _upgrade_queue(connection)
+                at: str = connection.execute(_AT).scalar_one()
+                _upgrade_queue(connection, before_deploy=before_deploy)
+                floor = max((revision for revision in POST if revision <= at), default="")
+                connection.execute(_RAISE_FLOOR, {"floor": floor})
                 if application is not None and application != make_url(url).username:
                     _grant(connection, application)
     except (OperationalError, ProgrammingError) as error:
         raise SchemaError(f"cannot migrate {shown(url)}: {_first_line(error)}") from error
     finally:
         engine.dispose()  # which ends the session, and with it the lock
+    return at
 
 
-def check(url: str | URL) -> None:
-    """Raise `SchemaError` unless the database can be reached and is in the form that this version works with."""
+def check(url: str | URL) -> Standing:
+    """Raise `SchemaError` unless the database can be reached and is in a form that this version works with."""
     engine = create_engine(driver_url(url), connect_args={"connect_timeout": 10})
     try:
         with engine.connect() as connection:
-            found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-            queue = connection.execute(text("SELECT max(version) FROM queue_schema")).scalar()
+            found = connection.execute(_AT).scalar()
+            queue = connection.execute(_QUEUE_AT).scalar()
+            floor = None if found is None or found < _FIRST_FLOOR else connection.execute(_FLOOR).scalar()
     except ProgrammingError:
-        found = queue = None
+        found = queue = floor = None
     except OperationalError as error:
         raise SchemaError(
             f"cannot reach the database {shown(url)}: {_first_line(error)}; check that it runs, and"
@@ -83,14 +117,35 @@ def check(url: str | URL) -> None:
         engine.dispose()
     if found is None or queue is None:
         raise SchemaError(f"the database {shown(url)} has no tables of Hindcast yet; run `hindcast migrate`")
-    _compare("revision", found, HEAD)
-    _compare("queue schema", queue, max(_queue_migrations(), default=""))
+    return _judge(found, queue, floor)
 
 
-def _compare(what: str, found: str, ours: str) -> None:
-    if found != ours:
-        remedy = "upgrade this Hindcast" if found > ours else "run `hindcast migrate`"
-        raise SchemaError(f"the database is at {what} {found}, and this Hindcast works with {ours}; {remedy}")
+async def standing(session: ReadSession) -> Standing:
+    """Say how the schema stands. Raises `SchemaError` where this version cannot work with it."""
+    found = (await session.execute(_AT)).scalar_one()
+    queue = (await session.execute(_QUEUE_AT)).scalar_one()
+    floor = (await session.execute(_FLOOR)).scalar() if found >= _FIRST_FLOOR else None
+    return _judge(found, queue, floor)
+
+
+def _judge(found: str, queue: str, floor: str | None) -> Standing:
+    """Older is well where only post-deploy revisions are to come, newer where the newer release says so."""
+    newer_is_well = found > HEAD and floor is not None and floor <= HEAD
+    if found < needed():
+        raise SchemaError(_misfit("revision", found, HEAD, "run `hindcast migrate`"))
+    if found > HEAD and not newer_is_well:
+        raise SchemaError(_misfit("revision", found, HEAD, "upgrade this Hindcast"))
+    missing = [name for name in _queue_migrations() if name > queue]
+    ours = max(_queue_migrations(), default="")
+    if any(not _is_post(name) for name in missing):
+        raise SchemaError(_misfit("queue schema", queue, ours, "run `hindcast migrate`"))
+    if queue > ours and not newer_is_well:
+        raise SchemaError(_misfit("queue schema", queue, ours, "upgrade this Hindcast"))
+    return Standing(found, HEAD)
+
+
+def _misfit(what: str, found: str, ours: str, remedy: str) -> str:
+    return f"the database is at {what} {found}, and this Hindcast works with {ours}; {remedy}"
 
 
 def shown(url: str | URL) -> str:
@@ -105,11 +160,19 @@ def apply_queue_schema(connection: Connection) -> None:
     connection.execute(text("INSERT INTO queue_schema (version) VALUES (:version)"), {"version": newest})
 
 
-def _upgrade_queue(connection: Connection) -> None:
+def _is_post(queue_migration: str) -> bool:
+    """Whether a migration of the queue's is one for after the deployment, as its own names say."""
+    return "_post_" in queue_migration
+
+
+def _upgrade_queue(connection: Connection, *, before_deploy: bool) -> None:
     """Apply the migrations that a newer release of the queue brings along, in order."""
-    applied = connection.execute(text("SELECT max(version) FROM queue_schema")).scalar_one()
+    applied = connection.execute(_QUEUE_AT).scalar_one()
+    missing = [name for name in sorted(_queue_migrations()) if name > applied]
+    while before_deploy and missing and _is_post(missing[-1]):
+        missing.pop()
     for name, file in sorted(_queue_migrations().items()):
-        if name > applied:
+        if name in missing:
             _execute_file(connection, file)
             connection.execute(text("INSERT INTO queue_schema (version) VALUES (:version)"), {"version": name})
 
@@ -132,16 +195,20 @@ def _execute_file(connection: Connection, file: Path) -> None:
     connection.exec_driver_sql(file.read_text(encoding="utf-8"), execution_options={"no_parameters": True})
 
 
-def _run_alembic(connection: Connection) -> None:
+def _scripts() -> Path:
+    return resource("migrations")
+
+
+def _run_alembic(connection: Connection, target: str) -> None:
     from alembic import command
     from alembic.config import Config
     from alembic.util import CommandError
 
     config = Config()
-    config.set_main_option("script_location", str(resource("migrations")).replace("%", "%%"))
+    config.set_main_option("script_location", str(_scripts()).replace("%", "%%"))
     config.attributes["connection"] = connection
     try:
-        command.upgrade(config, "head")
+        command.upgrade(config, target)
     except CommandError as error:
         raise SchemaError(f"cannot migrate: {error}; is the database newer than this Hindcast?") from error
 

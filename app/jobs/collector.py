@@ -10,8 +10,8 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,6 +29,9 @@ from app.jobs.desk import Desk, Keeping, drop_old_days, time_out
 from app.jobs.follow import Follow
 from app.kafka.config import Pipeline
 from app.kafka.intake import Start
+from app.operations import health, metrics
+from app.operations.health import Check, Word
+from app.operations.listener import listening
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -53,6 +56,7 @@ class Collector:
     # All pipelines of the configuration, where this collector follows only some.
     known: Sequence[str] = ()
     name: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
+    watch: tuple[str, int] | None = None
     _stopping: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _woken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
@@ -67,6 +71,8 @@ class Collector:
         desks = {one.name: Desk(store, one, known, self.keeping, wake=self._woken.set) for one in self.pipelines}
 
         def told(pipeline: str, outcome: Outcome) -> None:
+            metrics.COLLECTED.labels(pipeline).inc(outcome.records)
+            metrics.UNDECODABLE.labels(pipeline).inc(outcome.undecodable)
             with suppress(RuntimeError):  # the loop has ended, and so shall we
                 loop.call_soon_threadsafe(self._hear, desks[pipeline], outcome)
 
@@ -79,12 +85,13 @@ class Collector:
             asyncio.create_task(self._tidy(store), name="tidy"),
         ]
         try:
-            while not self._stopping.is_set():
-                for follow in follows:
-                    # Whoever only stands by leaves the chores to the one that works.
-                    if follow.condition.holding:
-                        await desks[follow.pipeline.name].work()
-                await self._wait()
+            async with self._watched(store, follows):
+                while not self._stopping.is_set():
+                    for follow in follows:
+                        # Whoever only stands by leaves the chores to the one that works.
+                        if follow.condition.holding:
+                            await desks[follow.pipeline.name].work()
+                    await self._wait()
         finally:
             for follow in follows:
                 follow.stop()
@@ -102,6 +109,30 @@ class Collector:
         _LOG.info("collector %s stops", self.name)
         self._stopping.set()
         self._woken.set()
+
+    @asynccontextmanager
+    async def _watched(self, store: Store, follows: Sequence[Follow]) -> AsyncIterator[None]:
+        """Answer those who watch over the process. One that stands by is ready: the other one works."""
+
+        async def ready() -> Sequence[Check]:
+            troubled = sum(follow.condition.trouble is not None for follow in follows)
+            values = {
+                "pipelines": len(follows),
+                "followed": sum(follow.condition.holding for follow in follows),
+                "lag_records": sum(sum(follow.condition.lags.values()) for follow in follows),
+            }
+            word, told = (Word.WARNING, "trouble with a broker") if troubled else (Word.OK, "no trouble")
+            return [*await health.database(store), Check("broker", word, told, values)]
+
+        async def measured() -> bytes:
+            for follow in follows:
+                metrics.FOLLOWING.labels(follow.pipeline.name).set(follow.condition.holding)
+                metrics.TROUBLE.labels(follow.pipeline.name).set(follow.condition.trouble is not None)
+                metrics.LAG.labels(follow.pipeline.name).set(sum(follow.condition.lags.values()))
+            return metrics.text()
+
+        async with listening(self.watch, ready, measured):
+            yield
 
     def _hear(self, desk: Desk, outcome: Outcome) -> None:
         desk.note(outcome)

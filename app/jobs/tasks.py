@@ -7,9 +7,11 @@ worker claimed is ever written.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import platform
 import threading
+import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +27,7 @@ from app.incidents import service
 from app.incidents.changes import Changes
 from app.incidents.service import Run, Store, WriteSession
 from app.jobs.replayer import BuildProblem, Case, KilledFromOutside, Replayer
+from app.operations import logs, metrics, tracing
 
 T = TypeVar("T")
 
@@ -69,24 +72,45 @@ class ReplayTask:
             run = await service.claim_run(session, run_id, worker=self.worker, lease_s=self.lease_s)
         if run is None:
             return
-        _LOG.info("run %s of incident %s: attempt %d with build %s", run.id, run.incident_id, run.attempt, run.build)
+        begun = time.monotonic()
         self.running += 1
+        metrics.RUNNING.set(self.running)
+        if run.attempt == 1 and run.started_at is not None:
+            metrics.QUEUE_SECONDS.observe(max(0, run.started_at - run.created_at) / 1000)
+            tracing.past_span("wait for a worker", run.created_at, run.started_at, of=run.trace_parent, run=run.id)
+        ids = {"incident": run.incident_id, "run": run.id}
+        with (
+            logs.about(**ids, attempt=run.attempt),
+            tracing.span("replay", of=run.trace_parent, build=run.build, attempt=run.attempt, **ids),
+        ):
+            ending = await self._end(run)
+        metrics.RUNS.labels(run.build, ending).inc()
+        metrics.RUN_SECONDS.labels(run.build).observe(time.monotonic() - begun)
+
+    async def _end(self, run: Run) -> str:
+        """Bring a run to its end, whatever that is; the word that metrics have for it."""
+        _LOG.info("run %s of incident %s: attempt %d with build %s", run.id, run.incident_id, run.attempt, run.build)
         try:
-            await self._carry_out(run)
+            return await self._carry_out(run)
         except (BuildProblem, service.IncidentError) as error:
             await self._fail(run, str(error))
+            return "refused"
         except KilledFromOutside as error:
             _LOG.warning("run %s of incident %s is lost: %s", run.id, run.incident_id, error)
             lost = str(error)
             await self._settle(run, lambda session: service.lose_run(session, run.id, run.attempt, lost))
+            return "lost"
         except _GivenBack:
             _LOG.info("run %s of incident %s goes back into the queue", run.id, run.incident_id)
             await self._settle(run, lambda session: service.give_back_run(session, run.id, run.attempt))
+            return "given-back"
         except Exception as error:  # noqa: BLE001  whatever it was, the run must not be left hanging
             _LOG.exception("run %s of incident %s failed", run.id, run.incident_id)
             await self._fail(run, _report(run, error))
+            return "failed"
         finally:
             self.running -= 1
+            metrics.RUNNING.set(self.running)
 
     def give_back(self) -> None:
         """Stop the runs that still work, and put them back into the queue."""
@@ -96,7 +120,7 @@ class ReplayTask:
         """Wait for the threads of runs that were stopped."""
         self._threads.shutdown(wait=True, cancel_futures=True)
 
-    async def _carry_out(self, run: Run) -> None:
+    async def _carry_out(self, run: Run) -> str:
         stop = threading.Event()
         try:
             async with asyncio.timeout(self.limit_s), self._alive(run, stop):
@@ -104,7 +128,7 @@ class ReplayTask:
         except TimeoutError:
             message = f"not finished after {self.limit_s:g} s (worker.limit_s)"
             await self._settle(run, lambda session: service.time_out_run(session, run.id, run.attempt, message))
-            return
+            return "timed-out"
         finally:
             stop.set()
         ours = await self._settle(
@@ -112,8 +136,9 @@ class ReplayTask:
         )
         if ours:
             _LOG.info("run %s: %s", run.id, report.verdict.outcome)
-        else:
-            _LOG.info("run %s is not ours any more; its result was dropped", run.id)
+            return str(report.verdict.outcome)
+        _LOG.info("run %s is not ours any more; its result was dropped", run.id)
+        return "dropped"
 
     async def _unless_given_back(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for the work; where the worker must end before it has, raise `_GivenBack`."""
@@ -165,9 +190,11 @@ class ReplayTask:
     async def _work(self, run: Run, case: Case, stop: threading.Event) -> tuple[service.Report, str]:
         def work() -> tuple[service.Report, str]:
             digest = self.replayer.digest_of(run.build)
-            return self.replayer.replay(run.build, case, stop), digest
+            with tracing.span("re-run and compare"):
+                return self.replayer.replay(run.build, case, stop), digest
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        here = contextvars.copy_context()  # log lines and spans of the thread belong to the run
+        return await asyncio.get_running_loop().run_in_executor(self._threads, here.run, work)
 
     async def _vouched(self, run: Run) -> frozenset[str]:
         """The reads that are known to be right, once earlier runs over the same evidence have had their time to end.

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -28,9 +28,13 @@ from app.jobs.decoding import DecodeTask, HookRunner
 from app.jobs.queue import HEARTBEAT_S, POLL_S, STALLED_S, drop_stalled, open_queue
 from app.jobs.replayer import Replayer
 from app.jobs.tasks import ReplayTask
+from app.operations import health, metrics, tracing
+from app.operations.health import Check, Word
+from app.operations.listener import listening
 
 _LOG: Final = logging.getLogger(__name__)
 _AGAIN_S: Final = 1.0
+_TAKING: Final = Check("taking", Word.OK, "it takes runs")
 
 
 @dataclass
@@ -49,6 +53,7 @@ class Worker:
     drain_s: float = 25.0
     only: Collection[str] | None = None
     hooks: HookRunner | None = None
+    watch: tuple[str, int] | None = None
     name: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
     _stopping: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _hurried: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -60,10 +65,11 @@ class Worker:
             with suppress(ValueError, NotImplementedError):  # not in the main thread: somebody else stops us
                 loop.add_signal_handler(number, self._signalled)
         store = Store(self.url, pool_size=self.jobs + 2)
+        tracing.instrument_engine(store.engine)
         async with Changes(self.url) as changes:
             task = ReplayTask(store, changes, self.replayer, self.name, self.jobs, self.lease_s, self.limit_s)
             try:
-                async with tending(store), self._known(store, task):
+                async with tending(store), self._known(store, task), self._watched(store):
                     while not self._stopping.is_set():
                         await self._work(task, DecodeTask(store, self.hooks))
             finally:
@@ -129,6 +135,20 @@ class Worker:
             await working
 
     @asynccontextmanager
+    async def _watched(self, store: Store) -> AsyncIterator[None]:
+        """Answer those who watch over the process; one that takes no more runs is not ready."""
+
+        async def ready() -> Sequence[Check]:
+            taking = Check("taking", Word.FAILING, "it takes no more runs") if self._stopping.is_set() else _TAKING
+            return [*await health.database(store), taking]
+
+        async def measured() -> bytes:
+            return metrics.text()
+
+        async with listening(self.watch, ready, measured):
+            yield
+
+    @asynccontextmanager
     async def _known(self, store: Store, task: ReplayTask) -> AsyncIterator[None]:
         """Let pages know that this worker is there, for the length of the block."""
         ident = new_id("wrk")
@@ -146,6 +166,8 @@ class Worker:
         builds = None if self.only is None else sorted(self.only)
         while True:
             told = {"running": task.running, "draining": self._stopping.is_set(), "jobs": self.jobs, "builds": builds}
+            metrics.RUNNING.set(task.running)
+            metrics.DRAINING.set(self._stopping.is_set())
             with suppress(SQLAlchemyError, OSError):
                 async with store.write() as session:
                     await pool.beat(session, ident, name=self.name, version=__version__, **told)

@@ -114,6 +114,9 @@ ENVIRONMENT: Final[dict[str, str]] = {
     "HINDCAST_DATABASE_URL": "The application's database; wins over `database.url`.",
     "HINDCAST_DATABASE_OWNER_URL": "The same database as the owner of the tables; wins over `database.owner_url`.",
     "HINDCAST_TOKEN": f"The start-up token, at least {_SHORTEST_TOKEN} characters; default: random at each start.",
+    "HINDCAST_METRICS": "`[HOST:]PORT` for `/metrics`, `/healthz` and `/readyz` of a process, as `--metrics`"
+    " (docs/operations.md); default: nowhere.",
+    "HINDCAST_LOG_FORMAT": "`text` or `json`: how log lines are written; default `text`.",
     "HINDCAST_HOME": "State folder (embedded database); default `.hindcast` in a checkout, else"
     " `~/.local/state/hindcast`.",
 }

@@ -27,6 +27,7 @@ from app.incidents.errors import (
 from app.incidents.redaction import Rules
 from app.incidents.service import InputRefused, Previews, Store
 from app.incidents.tending import tending
+from app.operations import tracing
 from app.web import (
     activations,
     api,
@@ -38,6 +39,7 @@ from app.web import (
     compare,
     door,
     exports,
+    health,
     imports,
     incidents,
     inside,
@@ -54,20 +56,25 @@ from app.web.config import MIB, WebSettings
 from app.web.forms import Limits
 from app.web.gate import Gate
 from app.web.limits import RateLimits
+from app.web.observing import Observed
 from app.web.pages import Pages
 from app.web.problems import Problem, Refused, file_trouble, not_found
 
 log = logging.getLogger(__name__)
 
 
-def create_app(settings: WebSettings, store: Store | None = None) -> FastAPI:
-    """Make the console over a migrated database; `store` shares a pool, else one is opened, and closed at the end."""
+def create_app(settings: WebSettings, store: Store | None = None, *, watch: tuple[str, int] | None = None) -> FastAPI:
+    """Make the console over a migrated database; `store` shares a pool, else one is opened, and closed at the end.
+
+    `watch` is where metrics are told, without a token; None tells them nowhere.
+    """
     own = store is None
     store = store or Store(settings.database_url)
+    tracing.instrument_engine(store.engine)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
-        async with stream.listening(app, store), noting(store), tending(store):
+        async with stream.listening(app, store), noting(store), tending(store), health.watched(app, watch):
             yield
         if own:
             await store.close()
@@ -93,7 +100,7 @@ def create_app(settings: WebSettings, store: Store | None = None) -> FastAPI:
     app.state.limits = Limits(file=settings.console.max_file_mib * MIB, kept=settings.console.max_import_mib * MIB)
     for room in (
         door, incidents, cases, inside, postmortem, replays, compare, activations, exports, imports, runs, stream,
-        shares, builds, static, api, api_cases, api_live, api_shares, workers,
+        shares, builds, static, api, api_cases, api_live, api_shares, workers, health,
     ):  # fmt: skip
         app.include_router(room.router)
     app.include_router(api.alias)
@@ -101,6 +108,8 @@ def create_app(settings: WebSettings, store: Store | None = None) -> FastAPI:
     app.add_middleware(
         Gate, keeper=keeper, allowed_hosts=settings.allowed_hosts, pages=pages, rates=rates, broken=problem_of
     )
+    app.add_middleware(Observed)
+    tracing.instrument_app(app)
     return app
 
 

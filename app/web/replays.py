@@ -9,6 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from app.incidents import inputs, service
 from app.incidents.service import Incident, InputRefused, Run, RunInputs
+from app.operations import tracing
 from app.web.compare import compare_path
 from app.web.forms import Form, read_form
 from app.web.incidents import Typed, incident_page, preview_of
@@ -70,10 +71,13 @@ async def queue_runs(
     settings = settings_of(request)
     known = [each.name for each in settings.builds]
     most = settings.console.max_waiting
+    trace = tracing.parent()
     first, _ = suggested(settings.builds, incident, settings.pipelines)
     who = principal_of(request).name
     async with store_of(request).write() as session:
         return [
-            await service.request_replay(session, incident, build, who=who, known=known, inputs=supplied, most=most)
+            await service.request_replay(
+                session, incident, build, who=who, known=known, inputs=supplied, most=most, trace_parent=trace
+            )
             for build in sorted(builds, key=lambda build: build != first)
         ]

@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from app.incidents import inputs, pool, service
 from app.incidents.audit import Action
 from app.incidents.service import InputRefused, LedgerPage, ReadSession, RunRow
+from app.operations import tracing
 from app.web.auditing import record_view
 from app.web.downloads import download
 from app.web.formats import duration
@@ -215,6 +216,7 @@ async def again(request: Request, current: ReplayRun) -> Response:
                 known=known,
                 inputs=supplied,
                 most=settings.console.max_waiting,
+                trace_parent=tracing.parent(),
             )
     except InputRefused as refused:
         return await _page(request, current, Look(), typed, refused)

@@ -50,6 +50,7 @@ def test_check_tells_a_bare_an_old_and_a_newer_database_apart(bare_database: Dat
     schema.check(bare_database.app)
     with psycopg.connect(bare_database.owner, autocommit=True) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.execute("UPDATE schema_floor SET revision = '9999'")
     with pytest.raises(schema.SchemaError, match=r"revision 9999.*upgrade this Hindcast"):
         schema.check(bare_database.app)
     with pytest.raises(schema.SchemaError, match="newer than this Hindcast"):

@@ -16,7 +16,7 @@ from app.incidents.service import Store
 from app.settings import Settings
 from app.web.access import SAFE_METHODS, SESSION_S, Keeper, Permission
 from app.web.app import create_app
-from app.web.gate import OPEN_PATHS, SECURITY_HEADERS, SHARED_PREFIX
+from app.web.gate import OPEN_PATHS, PROBES, SECURITY_HEADERS, SHARED_PREFIX
 from tests.web.conftest import HOME, TOKEN, Browser, client
 
 
@@ -52,7 +52,7 @@ async def test_every_route_declares_one_permission(app: FastAPI) -> None:
 
 async def test_only_the_door_and_static_files_are_public(app: FastAPI) -> None:
     public = {route.path for route in routes(app) if Permission.PUBLIC in permissions(route.dependant)}
-    assert public == {"/enter", "/static/{name:path}"}
+    assert public == {"/enter", "/static/{name:path}", "/healthz", "/readyz"}
 
 
 async def test_without_the_token_nothing_is_served(app: FastAPI, stranger: httpx.AsyncClient) -> None:
@@ -62,7 +62,7 @@ async def test_without_the_token_nothing_is_served(app: FastAPI, stranger: httpx
     served = {
         (method, path)
         for method, path in places
-        if path not in OPEN_PATHS and not path.startswith(SHARED_PREFIX)
+        if path not in OPEN_PATHS | PROBES and not path.startswith(SHARED_PREFIX)
         if (await stranger.request(method, path)).status_code != 401
     }
     assert served == set()
