@@ -120,6 +120,7 @@ def test_a_link_to_an_event_lands_on_it(operator: Page, runs: dict[str, str]) ->
     expect(operator.locator("#e4")).to_be_in_viewport()
 
 
+# complaint 44
 def test_folds_and_filters_are_addresses_and_back_undoes_them(operator: Page, runs: dict[str, str]) -> None:
     operator.goto(runs[D01])
     operator.get_by_role("link", name="differences only").click()

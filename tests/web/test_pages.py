@@ -454,6 +454,25 @@ async def test_the_patterns_page_holds_every_status(person: Browser) -> None:
         assert word in shown.text
 
 
+# complaint 44
+async def test_a_page_is_whole_whoever_asks_for_it(person: Browser, store: Store) -> None:
+    """There are no bare parts at a page's address, so no history, cache or typed address can show one."""
+    run = await ran(store, D01)
+    for path in ("/", run.partition("/runs")[0], run, f"{run}?folds=open", f"{run}?show=differences&q=intent"):
+        whole = await page(person, path)
+        assert whole.text.strip()
+        for asks in ({"HX-Request": "true"}, {"HX-Request": "true", "HX-History-Restore-Request": "true"}):
+            answer = await person.http.get(path, headers=asks)
+            assert answer.status_code == 200
+            assert answer.text.lstrip().lower().startswith("<!doctype html>")
+            assert Page(answer).text == whole.text
+    shown = await person.get(run)
+    pushed = re.findall(r'hx-get="([^"]+)"[^>]*hx-push-url="true"', shown.text)
+    assert pushed
+    for path in pushed:
+        await page(person, path.replace("&amp;", "&"))
+
+
 # complaint 45
 async def test_pages_ask_browsers_to_keep_nothing(person: Browser, store: Store) -> None:
     answer = await person.get(await ran(store, D01))
