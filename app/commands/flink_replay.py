@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -158,7 +159,7 @@ def _runner(build: Build, settings: Settings, *, network: bool) -> Iterator[Sand
         allow_network=network,
         unconfined=held.unconfined,
     ) as sandbox:
-        yield SandboxedBuild(build, sandbox, limits, network=network)
+        yield SandboxedBuild(build, partial(sandbox.run, limits=limits), network=network)
 
 
 def _runs(args: argparse.Namespace) -> list[Run]:

@@ -232,6 +232,8 @@ def _code(args: argparse.Namespace, settings: Settings | None) -> AgentCode:
         return _build_code(settings, args.build)
     if not args.agent:
         raise UsageError("name the agent with --agent module:attribute, or a build with --build")
+    if args.driver == "flink":
+        raise UsageError("--driver flink: event logs of Flink Agents are re-run by: hindcast flink replay")
     for option in ("agent", "registry", "decode", "config"):
         _check_reference(option, getattr(args, option))
     return AgentCode(
@@ -245,11 +247,14 @@ def _code(args: argparse.Namespace, settings: Settings | None) -> AgentCode:
 
 def _build_code(settings: Settings, name: str) -> AgentCode:
     from app.replay.rerun_pb2 import AgentCode
+    from app.sandbox.drivers import FLINK
 
     build = settings.build(name)
     if build is None:
         known = ", ".join(build.name for build in settings.builds) or "none"
         raise UsageError(f"--build {name}: no such build in hindcast.toml; it names: {known}")
+    if build.driver == FLINK:
+        raise UsageError(f"--build {name} is of Flink Agents; its event logs are re-run by: hindcast flink replay")
     return AgentCode(
         agent=build.agent,
         registry=build.registry or "",

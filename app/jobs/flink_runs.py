@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,8 +11,7 @@ from pydantic import ValidationError
 from app.flink.inside.messages import Handling, Policy, Request, Result
 from app.flink.rerun.case import Ran
 from app.replay.rerun_pb2 import AgentCode, RerunRequest
-from app.sandbox.model import Limits
-from app.sandbox.runner import Sandbox
+from app.sandbox.model import Finished
 
 
 class Treatment(Protocol):
@@ -49,22 +47,12 @@ class Code(Protocol):
 
 
 class SandboxedBuild:
-    """A `Runner` over a sandbox that was made for the build."""
+    """A `Runner` of a build; `confined` runs one request in the build's sandbox."""
 
-    def __init__(
-        self,
-        code: Code,
-        sandbox: Sandbox,
-        limits: Limits,
-        stop: threading.Event | None = None,
-        *,
-        network: bool = False,
-    ) -> None:
-        self._network = network
+    def __init__(self, code: Code, confined: Callable[[RerunRequest], Finished], *, network: bool = False) -> None:
         self._code = code
-        self._sandbox = sandbox
-        self._limits = limits
-        self._stop = stop
+        self._confined = confined
+        self._network = network
 
     @property
     def build(self) -> str:
@@ -75,9 +63,7 @@ class SandboxedBuild:
         paths = [str(path) for path in self._code.paths]
         code = AgentCode(agent=self._code.agent, config=self._code.config or "", paths=paths)
         payload = request.model_dump_json().encode()
-        finished = self._sandbox.run(
-            RerunRequest(code=code, payload=payload, allow_network=self._network), self._limits, stop=self._stop
-        )
+        finished = self._confined(RerunRequest(code=code, payload=payload, allow_network=self._network))
         confinement = {} if finished.confinement is None else finished.confinement.as_json()
         result, ending, detail = None, str(finished.ending), finished.detail
         if finished.result is not None:

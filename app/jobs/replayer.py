@@ -5,17 +5,21 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
+from app.flink.rerun.case import Runner as FlinkRunner
 from app.incidents.inputs import NOTHING, RunInputs, decided, engine_answers
 from app.incidents.service import LEDGER_BYTES, EvidenceFile, Report
+from app.jobs.flink_replayer import Build as FlinkBuild
+from app.jobs.flink_replayer import is_of_flink, replay_log
+from app.jobs.flink_runs import SandboxedBuild, Treatment
 from app.replay.engine import Options, replay
 from app.replay.rerun_pb2 import AgentCode, RerunRequest
-from app.replay.runner import Finished
-from app.sandbox.model import MIB, AgentPathError, Ending, Limits, SandboxError
+from app.sandbox.drivers import FLINK
+from app.sandbox.model import MIB, AgentPathError, Ending, Finished, Limits, SandboxError
 from app.sandbox.runner import Sandbox
 
 _LOG: Final = logging.getLogger(__name__)
@@ -52,6 +56,12 @@ class Build(Protocol):
     @property
     def preload(self) -> Sequence[str]: ...
     @property
+    def resources(self) -> Mapping[str, Treatment]: ...
+    @property
+    def live_from_ms(self) -> int | None: ...
+    @property
+    def live_to_ms(self) -> int | None: ...
+    @property
     def digest(self) -> str | None: ...
     def files_digest(self) -> str: ...
 
@@ -84,6 +94,7 @@ class Case:
     vindicated: frozenset[str] = frozenset()
     inputs: RunInputs = NOTHING
     killed_before: bool = False
+    key: bytes | None = None
 
 
 class Replayer(Protocol):
@@ -135,6 +146,10 @@ class SandboxedReplayer:
         `KilledFromOutside` where it was not left to end.
         """
         configured = self._build(build)
+        if is_of_flink(case.files) != (configured.driver == FLINK):
+            raise BuildProblem(_other_framework(configured))
+        if configured.driver == FLINK:
+            return self._replay_log(configured, case, stop)
         code = AgentCode(
             agent=configured.agent,
             registry=configured.registry or "",
@@ -157,6 +172,22 @@ class SandboxedReplayer:
         except (AgentPathError, SandboxError) as error:
             raise BuildProblem(f"build {build!r} cannot be run: {error}") from error
 
+    def _replay_log(self, configured: Build, case: Case, stop: threading.Event) -> Report:
+        if case.inputs.decision is not None:
+            raise BuildProblem("a decision answers an intent of a Beam agent; an event log holds none")
+
+        def runner(build: FlinkBuild) -> FlinkRunner:
+            self.digest_of(build.name)
+            held = _Run(self._sandbox(build.name), self.confinement.limits, stop, case.killed_before)
+            return SandboxedBuild(build, held.run)
+
+        try:
+            return replay_log(
+                case.files, configured, self.builds, runner, key=case.key, answers=case.inputs.tool_answers
+            )
+        except (AgentPathError, SandboxError) as error:
+            raise BuildProblem(f"build {configured.name!r} cannot be run: {error}") from error
+
     def _build(self, name: str) -> Build:
         for build in self.builds:
             if build.name == name:
@@ -178,6 +209,12 @@ class SandboxedReplayer:
                     unconfined=self.confinement.unconfined,
                 )
             return self._sandboxes[name]
+
+
+def _other_framework(build: Build) -> str:
+    if build.driver == FLINK:
+        return f"build {build.name!r} is of Flink Agents, and the evidence is of a Beam agent; choose another build"
+    return f"the evidence is an event log of Flink Agents, and build {build.name!r} has the driver {build.driver!r}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,9 @@ class ReplayTask:
             files = await service.evidence_files(session, incident, run.evidence_ids)
             vindicated = await service.vindicated_reads(session, run)
         inputs = service.RunInputs(tuple(run.tool_answers or ()), run.decision)
-        case = Case(files, incident.wanted_seq, vindicated, inputs, killed_before=run.attempt > 1)
+        case = Case(
+            files, incident.wanted_seq, vindicated, inputs, killed_before=run.attempt > 1, key=incident.entity_key
+        )
         report, digest = await self._work(run, case, stop)
         if in_doubt(report):
             vouched = await self._vouched(run)

@@ -6,7 +6,6 @@ very request that nothing answers, what this build would have done is not known,
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +18,11 @@ from app.flink.rerun.recorded import from_wire
 from app.flink.rerun.requests import Near, nearest, said, whole
 from app.flink.rerun.rows import Aligned, aligned, changes
 from app.flink.rerun.sides import EVENTS, MEMORY, OUTPUTS, REQUESTS, TOOLS, recorded_side, replayed_side
+from app.flink.rerun.told import for_page, ledger, products, served
 from app.replay.compare import differences
 from app.replay.events import Event
 from app.replay.verdict import (
     AttemptRef,
-    LedgerEntry,
     Reason,
     Report,
     Row,
@@ -34,17 +33,8 @@ from app.replay.verdict import (
 )
 from app.replay.verdict import Outcome as Found
 
-_HEAD: Final = 2_000
-_SHOWN: Final = 20_000
 _ENGINE: Final = "hindcast-flink"
 VERSION: Final = "1"
-_DONE: Final = {
-    Outcome.EXECUTED: "executed",
-    Outcome.ANSWERED: "answered from the record",
-    Outcome.STAND_IN: "only recorded",
-    Outcome.MISSED: "not answered",
-    Outcome.REFUSED: "refused",
-}
 
 
 @dataclass(frozen=True)
@@ -88,7 +78,7 @@ class _Judge:
             counts=_counts(rows),
             first_divergence=None if first is None else first.ordinal,
         )
-        return Report(verdict, tuple(rows), tuple(self._ledger()))
+        return Report(verdict, tuple(rows), tuple(ledger(self.case, self.found)))
 
     # The verdict ----------------------------------------------------------------------------------------------------
 
@@ -187,7 +177,7 @@ class _Judge:
     def _model_missed(self, call: Call) -> _Stop:
         asked = dict(whole(call))
         near = self._near(call, asked)
-        details: dict[str, Any] = {"cache_key": call.full, "step_index": 0, "request": _for_page(asked)}
+        details: dict[str, Any] = {"cache_key": call.full, "step_index": 0, "request": for_page(asked)}
         changed = "no request of this run was recorded"
         if near is not None:
             part = near.parts[0].name if near.parts else ""
@@ -289,7 +279,7 @@ class _Judge:
                 trace_id=run.ref,
                 status=str(run.status),
             ),
-            served=_served(self.result.calls, case),
+            served=served(case),
             driver={"name": _ENGINE, "version": VERSION, "flink-agents": framework},
             confinement=case.ran.confinement,
             plan={
@@ -303,26 +293,9 @@ class _Judge:
                 if plan is None
                 else {f"{r.type} {r.name}": r.policy for r in plan.resources if r.policy},
             },
-            replayed=self._products(),
+            replayed=products(case),
             notes=tuple(self._notes()),
         )
-
-    def _products(self) -> dict[str, Any]:
-        outputs = [one.attributes.get("output") for one in self.result.events if one.type == "_output_event"]
-        tools = [call for call in self.result.calls if call.kind == "tool" and call.outcome is not Outcome.EXECUTED]
-        told: dict[str, Any] = {
-            "outputs": [_output(one) for one in outputs],
-            "intents": [
-                {"tool": call.name, "intent_id": "", "args_json": canonical_json(call.request)[:_HEAD]}
-                for call in tools
-            ],
-            "memory": from_wire(self.result.memory),
-        }
-        if self.result.ending is Ending.FAILED:
-            told["error"] = {"type": self.result.error_type, "detail": self.result.detail[:_HEAD]}
-        if self.case.ran.printed:
-            told["printed"] = self.case.ran.printed[:_HEAD]
-        return told
 
     def _notes(self) -> Iterator[str]:
         stand_ins = sorted({call.name for call in self.result.calls if call.outcome is Outcome.STAND_IN})
@@ -372,47 +345,6 @@ class _Judge:
             cause = None if first is None else first.ordinal
             yield Row(len(self.found.rows), RowState.CHANGED, MEMORY, left, right, fields, cause)
 
-    def _ledger(self) -> Iterator[LedgerEntry]:
-        for index, call in enumerate(self.result.calls):
-            ordinal = self.found.of_call.get(index)
-            if ordinal is None and call.event is not None:
-                ordinal = self.found.of_event.get(call.event)
-            yield LedgerEntry(ordinal, "model" if call.kind == "model" else "tool", _told(call))
-
-
-def _told(call: Call) -> dict[str, Any]:
-    """One call as the ledger has it; see `app.replay.ledger` for the kinds."""
-    done = _DONE[call.outcome] + (f": {call.detail}" if call.detail else "")
-    if call.kind == "model":
-        request = whole(call)
-        return {
-            "cache_key": call.full,
-            "from_cache": False,
-            "request": _for_page(dict(request)),
-            "response": call.value,
-            "outcome": done,
-        }
-    name = call.name if call.kind == "tool" else f"{call.kind} {call.name}"
-    body = {"tool": name, "arguments": call.request, "outcome": done}
-    return body | ({"error": call.detail} if call.value is None and call.detail else {"value": call.value})
-
-
-def _for_page(request: dict[str, Any]) -> dict[str, Any]:
-    """A request with the names that pages know; a huge one as its head."""
-    parameters = request.pop("parameters", {})
-    told = {"model": parameters.get("model", request.get("connection", "")), **request, "params": parameters}
-    text = canonical_json(told)
-    return told if len(text) <= _SHOWN else {"head": text[:_SHOWN]}
-
-
-def _served(calls: Sequence[Call], case: Case) -> dict[str, Any]:
-    """What was executed, answered from the record, only recorded, refused: each with its count."""
-    counted: dict[str, Counter[str]] = {}
-    for call in calls:
-        counted.setdefault(_DONE[call.outcome], Counter())[f"{call.kind} {call.name}"] += 1
-    told: dict[str, Any] = {word: dict(counted.get(word, {})) for word in _DONE.values()}
-    return {"mode": "what-if" if case.live else "replay", **told}
-
 
 def _counts(rows: Sequence[Row]) -> dict[str, int]:
     tally = Counter(str(row.state) for row in rows)
@@ -420,15 +352,6 @@ def _counts(rows: Sequence[Row]) -> dict[str, int]:
         "rows": len(rows),
         **{str(state): tally[str(state)] for state in RowState},
         "consequence": sum(row.cause is not None for row in rows),
-    }
-
-
-def _output(value: Any) -> dict[str, Any]:
-    data = canonical_json(value).encode("utf-8", "surrogatepass")
-    return {
-        "bytes": len(data),
-        "sha256": hashlib.sha256(data).hexdigest(),
-        "text": data[:_HEAD].decode(errors="replace"),
     }
 
 

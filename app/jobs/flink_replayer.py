@@ -1,0 +1,88 @@
+"""Replays the event log of an incident with a configured build of Flink Agents, beside the build that was live then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from app.flink.inside.messages import ToolAnswer, tool_digest
+from app.flink.logs import read_log
+from app.flink.model import Run
+from app.flink.rerun.case import Options, Runner
+from app.flink.rerun.stretch import Stretch
+from app.jobs.flink_runs import Code, Treatment, handling
+from app.replay.evidence import EvidenceFile
+from app.replay.verdict import Outcome, Reason, Report, Verdict
+from app.sandbox.drivers import FLINK
+
+_ROLE: Final = "event-log"
+
+
+class Build(Code, Protocol):
+    """What is asked of a configured build."""
+
+    @property
+    def driver(self) -> str: ...
+    @property
+    def resources(self) -> Mapping[str, Treatment]: ...
+    @property
+    def live_from_ms(self) -> int | None: ...
+    @property
+    def live_to_ms(self) -> int | None: ...
+
+
+def is_of_flink(files: Sequence[EvidenceFile]) -> bool:
+    """Whether the evidence is an event log, and not what Beam agents leave."""
+    return any(file.role == _ROLE for file in files)
+
+
+def replay_log(
+    files: Sequence[EvidenceFile],
+    build: Build,
+    builds: Sequence[Build],
+    runner: Callable[[Build], Runner],
+    *,
+    key: bytes | None = None,
+    answers: Sequence[Mapping[str, Any]] = (),
+) -> Report:
+    """The verdict on the run that the evidence holds; `key` is the incident's, where the log itself has none."""
+    runs = [run for file in files if file.role == _ROLE for run in read_log(file.data, file.name).runs]
+    if len(runs) != 1:
+        return _no_one_run(len(runs))
+    run = runs[0] if key is None else replace(runs[0], key=key.decode("utf-8", "replace"))
+    recording = recorded_by(builds, run)
+    own = runner(build)
+    reference = None if recording is None else own if recording.name == build.name else runner(recording)
+    options = Options(handling=handling(build.resources), supplied=tuple(_supplied(answers)))
+    (report,) = Stretch([run], own, reference, options).replay().reports
+    return report
+
+
+def recorded_by(builds: Sequence[Build], run: Run) -> Build | None:
+    """The one build that was live when the run began."""
+    at = run.first_ns // 1_000_000
+    live = [
+        one
+        for one in builds
+        if one.driver == FLINK
+        and one.live_from_ms is not None
+        and one.live_from_ms <= at
+        and (one.live_to_ms is None or at < one.live_to_ms)
+    ]
+    return live[0] if len(live) == 1 else None
+
+
+def _supplied(answers: Sequence[Mapping[str, Any]]) -> list[ToolAnswer]:
+    return [
+        ToolAnswer(
+            tool=one["tool"], digest=tool_digest(one["tool"], one["arguments"]), value=one["value"], supplied=True
+        )
+        for one in answers
+    ]
+
+
+def _no_one_run(number: int) -> Report:
+    text = f"The event log holds {number or 'no'} runs, and a replay of an incident is of one."
+    remedy = "Open the incident from the run that you mean; several are re-run with hindcast flink replay."
+    return Report(Verdict(Outcome.UNUSABLE, text, Reason("no_one_run", text, remedy)))

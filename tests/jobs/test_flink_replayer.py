@@ -1,0 +1,90 @@
+"""A worker's replay of an incident that was opened from a run of Flink Agents."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.incidents.service import RunInputs
+from app.jobs.replayer import BuildProblem, Case, Confinement, SandboxedReplayer
+from app.settings import Build
+from tests.fixtures.flink import EXAMPLE, example_log
+from tests.incidents.evidence import recording
+
+NEVER = threading.Event()
+LIVE = 1_700_000_000_000
+
+
+@dataclass(frozen=True)
+class Log:
+    """Evidence of one run."""
+
+    data: bytes
+    name: str = "events.log"
+    role: str = "event-log"
+
+
+def first_run() -> Log:
+    """The lines of the log's first input."""
+    lines = example_log().splitlines(keepends=True)
+    end = next(n for n, line in enumerate(lines) if b'"_input_event"' in line and n)
+    return Log(b"".join(lines[:end]))
+
+
+def build(version: str, python: Path, **more: Any) -> Build:
+    paths = (EXAMPLE / version, EXAMPLE / "shared")
+    told = {"name": version, "driver": "flink", "agent": "desk:RefundDesk", "paths": paths, "interpreter": python}
+    accepted = {"tool:issue_refund": {"policy": "record", "answer": "accepted"}}
+    return Build.model_validate(told | {"resources": accepted} | more)
+
+
+@pytest.fixture
+def replayer(flink_python: Path) -> Iterator[SandboxedReplayer]:
+    builds = (
+        build("v1", flink_python, live_from="2026-11-01T00:00:00Z"),
+        build("v3", flink_python),
+        Build(name="beam", agent="a:A", paths=(EXAMPLE,)),
+    )
+    made = SandboxedReplayer(builds, Confinement())
+    yield made
+    made.close()
+
+
+def case(**more: Any) -> Case:
+    return Case([first_run()], key=b"ada", **more)  # type: ignore[list-item]
+
+
+def test_the_build_that_was_live_reproduces_and_another_is_held_against_it(replayer: SandboxedReplayer) -> None:
+    report = replayer.replay("v1", case(), NEVER)
+    assert report.verdict.outcome == "reproduced"
+    assert report.verdict.attempt is not None
+    assert report.verdict.attempt.entity_key == b"ada"
+    assert [entry.kind for entry in report.ledger] == ["model", "tool", "model", "tool"]
+    assert all(entry.ordinal is not None for entry in report.ledger)
+    other = replayer.replay("v3", case(), NEVER)
+    assert other.verdict.reason is not None
+    assert other.verdict.reason.code == "model_request"
+    assert "generous" in other.verdict.headline
+
+
+def test_supplied_tool_answers_are_used_before_a_stand_in(replayer: SandboxedReplayer) -> None:
+    answers = ({"tool": "issue_refund", "arguments": {"order_id": "order-3", "cents": 3300}, "value": "bounced"},)
+    report = replayer.replay("v1", case(inputs=RunInputs(answers)), NEVER)
+    assert report.verdict.outcome == "irreproducible"  # it differs, and nothing recorded proves that answer
+    assert any("bounced" in str(entry.body.get("value")) for entry in report.ledger)
+
+
+def test_builds_and_evidence_of_different_frameworks_are_told_apart(replayer: SandboxedReplayer) -> None:
+    with pytest.raises(BuildProblem, match="evidence is an event log of Flink Agents, and build 'beam'"):
+        replayer.replay("beam", case(), NEVER)
+    with pytest.raises(BuildProblem, match="'v1' is of Flink Agents, and the evidence is of a Beam agent"):
+        replayer.replay("v1", Case(recording("a01_fraud_completed")), NEVER)
+
+
+def test_several_runs_in_one_log_are_not_one_incident(replayer: SandboxedReplayer) -> None:
+    report = replayer.replay("v1", Case([Log(example_log())]), NEVER)  # type: ignore[list-item]
+    assert report.verdict.exit_code == 2
+    assert "50 runs" in report.verdict.headline
