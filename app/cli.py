@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "check": "see whether pipelines can be reached as configured",
     "migrate": "bring the database to this version's schema",
     "audit": "check that the audit trail is whole",
+    "token": "make, list and end the tokens of scripts",
 }
 
 EXIT_INTERNAL: Final = 70

@@ -31,6 +31,7 @@ def serve(settings: Settings, watch: tuple[str, int] | None = None) -> None:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # `console.proxies` says who is believed, and nothing in the environment
             # Event streams never end by themselves, and a page finds its run again after a restart.
             timeout_graceful_shutdown=2,
         )
@@ -67,8 +68,9 @@ def open_port(host: str, port: int) -> socket.socket:
 
 
 def address(settings: Settings, port: int) -> str:
-    """Write the address that opens the console."""
+    """Write the address that opens the console, with the start-up token where that is the way in."""
     host = settings.console.host
     if host in ("0.0.0.0", "::"):  # noqa: S104  compared, not bound
         host = next(iter(settings.console.allowed_hosts), "localhost")
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}/enter?token={settings.token}"
+    base = settings.public_url or f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"{base}/enter?token={settings.token}" if settings.access.mode in (None, "token") else f"{base}/"

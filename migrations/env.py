@@ -2,6 +2,7 @@
 
 from alembic import context
 
+from app.incidents import access_models as _access_models  # noqa: F401
 from app.incidents import case_models as _case_models  # noqa: F401
 from app.incidents import decodings as _decodings  # noqa: F401
 from app.incidents import flink_models as _flink_models  # noqa: F401

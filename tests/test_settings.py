@@ -16,6 +16,7 @@ from app.incidents.rules import FreezeRule
 from app.kafka.config import Pipeline, Security
 from app.kafka.topics import EventTopic, Topics
 from app.settings import Build, Settings, SettingsError, load
+from app.settings.access import Oidc, Proxy, RoleRule
 
 DOCS = Path(__file__).parents[1] / "docs" / "configuration.md"
 SECTIONS: dict[str, type[BaseModel]] = {
@@ -32,6 +33,10 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "freeze": FreezeRule,
     "redaction": settings.Redaction,
     "builds": settings.Build,
+    "access": settings.Access,
+    "access.oidc": Oidc,
+    "access.proxy": Proxy,
+    "access.roles": RoleRule,
 }
 PIPELINE = '[[pipelines]]\nname = "p"\nbrokers = ["b:9092"]\n'
 TOPICS = '[pipelines.topics]\ntraces = "t"\n'

@@ -19,13 +19,15 @@ def register(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C; prints the address with the start-up token once the port is open."""
     from app.commands.common import ready_settings, start_logging, start_watching
+    from app.settings import SettingsError
 
     told = {name: value for name, value in (("host", args.host), ("port", args.port)) if value is not None}
     try:
         start_logging(args)
         watch = start_watching(args, "web")
         settings = ready_settings(args.config).with_console(**told)
-    except CommandError as error:
+        settings.check_access()
+    except (CommandError, SettingsError) as error:
         return _refuse(error)
     from app.main import AddressProblem, serve
 

@@ -124,6 +124,7 @@ class ActivationFilter:
     until_ms: int | None = None
     entity_key: bytes | None = None
     seq: int | None = None
+    among: frozenset[str] | None = None  # of these pipelines alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +184,7 @@ async def get_activation(session: ReadSession, activation_id: str) -> Activation
 
 
 async def find_by_intent(
-    session: ReadSession, intent_id: str, *, pipeline: str | None = None
+    session: ReadSession, intent_id: str, *, pipeline: str | None = None, among: frozenset[str] | None = None
 ) -> tuple[Activation, ...]:
     """Find who emitted an intent, the latest first. Ids repeat after a key was wiped, so there can be several."""
     rows = (await session.execute(_BY_INTENT, {"hash": intent_hash(intent_id)})).all()
@@ -191,13 +192,16 @@ async def find_by_intent(
     return tuple(
         one
         for one in found
-        if any(intent.intent_id == intent_id for intent in one.intents) and pipeline in (None, one.pipeline)
+        if any(intent.intent_id == intent_id for intent in one.intents)
+        and pipeline in (None, one.pipeline)
+        and (among is None or one.pipeline in among)
     )
 
 
-async def choices(session: ReadSession) -> Choices:
-    """Read what there is to filter by."""
-    row = (await session.execute(_CHOICES, {"stray": STRAY})).one()
+async def choices(session: ReadSession, among: frozenset[str] | None = None) -> Choices:
+    """Read what there is to filter by (`among`: in these pipelines)."""
+    values = {"stray": STRAY, "among": None if among is None else sorted(among)}
+    row = (await session.execute(_CHOICES, values)).one()
     return Choices(*(tuple(sorted(filter(None, column or ()))) for column in row))
 
 
@@ -259,12 +263,16 @@ async def _shapes(session: ReadSession, ids: set[int]) -> Mapping[int, tuple[str
 
 async def _shape_ids(session: ReadSession, chosen: ActivationFilter) -> list[int] | None:
     """Find the shapes that pass a filter; None where all do, for naming them would only slow the walk down."""
-    conditions, values = ["category <> :stray"], {"stray": STRAY}
+    conditions: list[str] = ["category <> :stray"]
+    values: dict[str, Any] = {"stray": STRAY}
     for name in ("pipeline", "status", "reason", "kind"):
         value = getattr(chosen, name)
         if value is not None:
             conditions.append(f"{name} = :{name}")
             values[name] = plain(value)
+    if chosen.among is not None:
+        conditions.append("pipeline = ANY(CAST(:among AS text[]))")
+        values["among"] = sorted(chosen.among)
     if chosen.tool is not None:
         conditions.append(":tool = ANY(tools)")
         values["tool"] = plain(chosen.tool)
@@ -310,7 +318,9 @@ _OF_KEY: Final = text(
 )
 _CHOICES: Final = text(
     "SELECT array_agg(DISTINCT pipeline), array_agg(DISTINCT status), array_agg(DISTINCT reason),"
-    " (SELECT array_agg(DISTINCT tool) FROM shapes, unnest(tools) tool) FROM shapes WHERE category <> :stray"
+    " (SELECT array_agg(DISTINCT tool) FROM shapes, unnest(tools) tool WHERE"
+    " CAST(:among AS text[]) IS NULL OR pipeline = ANY(CAST(:among AS text[]))) FROM shapes WHERE category <> :stray"
+    " AND (CAST(:among AS text[]) IS NULL OR pipeline = ANY(CAST(:among AS text[])))"
 )
 
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"

@@ -31,12 +31,20 @@ class Action(StrEnum):
     SEARCH_REQUESTED = "search.requested"
     SEARCH_CANCELLED = "search.cancelled"
     EVIDENCE_READ = "evidence.read"
+    RUN_READ = "run.read"
     RUN_REQUESTED = "run.requested"
     RUN_RETRIED = "run.retried"
     RUN_CANCELLED = "run.cancelled"
     SHARE_CREATED = "share.created"
     SHARE_OPENED = "share.opened"
     SHARE_REVOKED = "share.revoked"
+    SESSION_OPENED = "session.opened"
+    SESSION_REFUSED = "session.refused"
+    SESSION_ENDED = "session.ended"
+    TOKEN_CREATED = "token.created"  # noqa: S105  an action's name
+    TOKEN_REVOKED = "token.revoked"  # noqa: S105
+    REQUEST_REFUSED = "request.refused"
+    AUDIT_READ = "audit.read"
 
 
 def record_event(

@@ -13,6 +13,7 @@ from app.incidents.case_models import IncidentLink, LinkKind, Note, NoteVersion
 from app.incidents.errors import IncidentError, Outdated, found
 from app.incidents.inputs import InputRefused
 from app.incidents.models import Incident
+from app.incidents.roles import EVERYWHERE, Scopes
 from app.incidents.store import ReadSession, WriteSession
 
 NOTE_LENGTH: Final = 20_000
@@ -105,11 +106,13 @@ def _words(text: str) -> str:
 # Links ---------------------------------------------------------------------------------------------------------------
 
 
-async def incidents_on_key(session: ReadSession, incident: Incident, limit: int = 50) -> Sequence[Linked]:
-    """List the other incidents of the same key, linked ones first, then the newest."""
+async def incidents_on_key(
+    session: ReadSession, incident: Incident, limit: int = 50, scopes: Scopes = EVERYWHERE
+) -> Sequence[Linked]:
+    """List the other incidents of the same key that are of some scopes, linked ones first, then the newest."""
     if incident.entity_key is None:
         return ()
-    others = await case_db.on_key(session, incident, limit)
+    others = await case_db.on_key(session, incident, limit, scopes)
     links = {one.other_id: (one, _FORWARD) for one in await case_db.links_from(session, incident.id)}
     links |= {one.incident_id: (one, _BACKWARD) for one in await case_db.links_to(session, incident.id)}
     listed = []

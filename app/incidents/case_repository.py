@@ -7,8 +7,10 @@ from typing import Any
 
 from sqlalchemy import and_, delete, func, or_, select, update
 
+from app.incidents import repository as db
 from app.incidents.case_models import CaseChange, IncidentLink, Note, NoteVersion
 from app.incidents.models import NOW, Incident
+from app.incidents.roles import Scopes
 from app.incidents.store import ReadSession, WriteSession
 
 
@@ -51,9 +53,11 @@ async def next_number(session: ReadSession, incident_id: str) -> int:
     return (await session.scalars(query)).one()
 
 
-async def on_key(session: ReadSession, incident: Incident, limit: int) -> Sequence[Incident]:
-    """List the other incidents of an incident's key, newest first."""
-    query = select(Incident).where(Incident.entity_key == incident.entity_key, Incident.id != incident.id)
+async def on_key(session: ReadSession, incident: Incident, limit: int, scopes: Scopes) -> Sequence[Incident]:
+    """List the other incidents of an incident's key that are of some scopes, newest first."""
+    query = select(Incident).where(
+        Incident.entity_key == incident.entity_key, Incident.id != incident.id, db.within(scopes)
+    )
     return (await session.scalars(query.order_by(Incident.created_at.desc(), Incident.id).limit(limit))).all()
 
 

@@ -11,10 +11,12 @@ from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import ColumnElement, and_, bindparam, case, func, or_, select, true, tuple_
 
+from app.incidents import repository as db
 from app.incidents.case_models import CaseStatus, Severity
 from app.incidents.errors import IncidentError
 from app.incidents.inputs import InputRefused
 from app.incidents.models import Incident
+from app.incidents.roles import EVERYWHERE, Scopes
 from app.incidents.store import ReadSession
 
 T = TypeVar("T")
@@ -85,14 +87,20 @@ def wanted(
 
 
 async def list_incidents(
-    session: ReadSession, *, after: str | None = None, limit: int = 50, wanted: Wanted | None = None
+    session: ReadSession,
+    *,
+    after: str | None = None,
+    limit: int = 50,
+    wanted: Wanted | None = None,
+    scopes: Scopes = EVERYWHERE,
 ) -> Page[Incident]:
-    """Read a page of incidents; `after` is a `Page.next` of the same order.
+    """Read a page of incidents of some scopes; `after` is a `Page.next` of the same order.
 
     Raises `IncidentError` for a cursor that is not ours.
     """
     wanted = wanted or Wanted()
-    query = select(Incident).where(*_conditions(wanted)).order_by(*_ordering(wanted.order)).limit(limit + 1)
+    query = select(Incident).where(db.within(scopes), *_conditions(wanted))
+    query = query.order_by(*_ordering(wanted.order)).limit(limit + 1)
     if after is not None:
         query = query.where(_behind(wanted.order, after))
     listed = list(await session.scalars(query))
@@ -100,18 +108,27 @@ async def list_incidents(
     return Page(items, _cursor(wanted.order, items[-1]) if len(listed) > limit else None)
 
 
-async def count_incidents(session: ReadSession, wanted: Wanted) -> tuple[int, int]:
-    """How many incidents are wanted, and how many there are."""
+async def count_incidents(session: ReadSession, wanted: Wanted, scopes: Scopes = EVERYWHERE) -> tuple[int, int]:
+    """How many incidents of some scopes are wanted, and how many there are."""
     query = select(func.count().filter(and_(true(), *_conditions(wanted))), func.count()).select_from(Incident)
+    query = query.where(db.within(scopes))
     found = (await session.execute(query)).one()
     return found[0], found[1]
 
 
-async def owners_and_tags(session: ReadSession, most: int = 100) -> tuple[Sequence[str], Sequence[str]]:
-    """The owners and tags that incidents have, in the order of the alphabet."""
-    owners = select(Incident.owner).where(Incident.owner.is_not(None)).distinct().order_by(Incident.owner).limit(most)
+async def owners_and_tags(
+    session: ReadSession, scopes: Scopes = EVERYWHERE, most: int = 100
+) -> tuple[Sequence[str], Sequence[str]]:
+    """The owners and tags that incidents of some scopes have, in the order of the alphabet."""
+    owners = (
+        select(Incident.owner)
+        .where(Incident.owner.is_not(None), db.within(scopes))
+        .distinct()
+        .order_by(Incident.owner)
+        .limit(most)
+    )
     tag = func.unnest(Incident.tags).label("tag")
-    tags = select(tag).distinct().order_by(tag).limit(most)
+    tags = select(tag).where(db.within(scopes)).distinct().order_by(tag).limit(most)
     return [one for one in await session.scalars(owners) if one], list(await session.scalars(tags))
 
 

@@ -5,6 +5,7 @@ Everything that pages, commands and the collector may use of activations, export
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -186,9 +187,9 @@ async def collector_statuses(session: ReadSession) -> list[CollectorStatus]:
     ]
 
 
-async def freezes(session: ReadSession, *, limit: int = 50) -> list[Freeze]:
-    """List what rules froze by themselves, and why, newest first."""
-    return await live.freezes(session, limit=limit)
+async def freezes(session: ReadSession, *, limit: int = 50, among: Collection[str] | None = None) -> list[Freeze]:
+    """List what rules froze by themselves (`among`: in these pipelines), and why, newest first."""
+    return await live.freezes(session, limit=limit, among=among)
 
 
 def _calls_model(about: Activation) -> bool | None:

@@ -326,9 +326,13 @@ async def freeze(session: ReadSession, freeze_id: int) -> Freeze | None:
     return (await session.scalars(query)).one_or_none()
 
 
-async def freezes(session: ReadSession, *, incident_id: str | None = None, limit: int = 50) -> list[Freeze]:
-    """List freezes, newest first, of all incidents or of one."""
+async def freezes(
+    session: ReadSession, *, incident_id: str | None = None, limit: int = 50, among: Collection[str] | None = None
+) -> list[Freeze]:
+    """List freezes, newest first, of all incidents or of one, of all pipelines or of some."""
     query = select(Freeze).order_by(Freeze.id.desc()).limit(limit)
+    if among is not None:
+        query = query.where(Freeze.pipeline.in_(among))
     if incident_id is not None:
         query = query.where(Freeze.incident_id == incident_id)
     return list(await session.scalars(query))

@@ -172,8 +172,11 @@ async def waiting_runs(session: ReadSession, most: int) -> int:
     return int((await session.execute(_WAITING, {"most": most})).scalar_one())
 
 
-async def why_waiting(session: ReadSession, run: Run) -> str | None:
-    """Say in a sentence or two what a queued run waits for; None for one that does not wait."""
+async def why_waiting(session: ReadSession, run: Run, *, shown: Collection[str] | None = None) -> str | None:
+    """Say in a sentence or two what a queued run waits for; None for one that does not wait.
+
+    `shown` are the builds that may be named beside its own (None: all).
+    """
     if run.state != "queued":
         return None
     workers = [WorkerStatus(*row) for row in await session.execute(_WORKERS)]
@@ -187,7 +190,8 @@ async def why_waiting(session: ReadSession, run: Run) -> str | None:
     alive = [worker for worker in workers if not worker.gone and not worker.draining]
     if not alive:
         return f"No worker is running. Start one: {command}"
-    others = sorted({build for worker in alive for build in worker.builds or ()})
+    served = {build for worker in alive for build in worker.builds or ()}
+    others = sorted(served if shown is None else served & set(shown))
     return (
         f"No running worker serves the build {run.build}; those that run serve {', '.join(others) or 'none'}."
         f" Name it in their hindcast.toml, or start one: {command}"

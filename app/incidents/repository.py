@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, delete, func, select, text, update
+from sqlalchemy import ColumnElement, delete, func, or_, select, text, true, update
 from sqlalchemy.dialects.postgresql import distinct_on, insert
 from sqlalchemy.orm import undefer
 
 from app.incidents.columns import EpochMs, dumps
 from app.incidents.intake import Packed
 from app.incidents.models import NOW, Blob, Draft, DraftFile, Evidence, Incident, Run, RunState
+from app.incidents.roles import Scopes
 from app.incidents.store import ReadSession, WriteSession
 
 # The task that a worker registers under this name runs one replay; its only argument is the run's id.
@@ -62,6 +63,15 @@ async def incident(session: ReadSession, incident_id: str, *, lock: bool = False
     """Load one incident; `lock` holds it until the unit of work ends, so that its runs are numbered one by one."""
     query = select(Incident).where(Incident.id == incident_id)
     return (await session.scalars(query.with_for_update() if lock else query)).one_or_none()
+
+
+def within(scopes: Scopes) -> ColumnElement[bool]:
+    """A condition on `incidents`: of these pipelines, or from files."""
+    if scopes.everything:
+        return true()
+    of_files = Incident.pipeline.is_(None)
+    of_pipelines = ~of_files if scopes.pipelines is None else Incident.pipeline.in_(scopes.pipelines)
+    return or_(of_files, of_pipelines) if scopes.files else of_pipelines
 
 
 async def latest_runs(session: ReadSession, incident_ids: Sequence[str]) -> list[Run]:

@@ -20,7 +20,7 @@ from app.incidents.errors import IncidentError
 from app.incidents.store import ReadSession, driver_url
 
 # The newest revision below `migrations/`; a test holds it to the folder, so that a start need not load Alembic.
-HEAD: Final = "0008"
+HEAD: Final = "0009"
 # Revisions that take something away, and so may only run once no older code works any more: `phase = "post"` in their
 # files, which a test holds this to. All others only add, and run before new code is deployed.
 POST: Final[tuple[str, ...]] = ()
@@ -30,14 +30,15 @@ _LOCK: Final = 0x48494E44  # "HIND": one migration at a time, whoever starts the
 _READ_ONLY: Final = ("alembic_version", "queue_schema", "schema_floor", "audit_links")
 _APPEND_ONLY: Final = (
     "blobs", "evidence", "run_rows", "run_ledger", "audit_events",
+    "console_keys",
     "streams", "shapes", "segments", "keyed_records", "undecodable", "snapshots",
     "note_versions", "case_changes", "flink_records",
 )  # fmt: skip
 _CHANGEABLE: Final = (
     "incidents", "runs", "positions", "collectors", "exports", "export_answers", "gatherings", "freezes",
-    "shares", "notes", "flink_logs", "flink_runs",
+    "shares", "notes", "flink_logs", "flink_runs", "api_tokens",
 )  # fmt: skip
-_PASSING: Final = ("drafts", "draft_files", "attempts", "decodings", "incident_links", "workers")
+_PASSING: Final = ("drafts", "draft_files", "attempts", "decodings", "incident_links", "workers", "sessions")
 _SEQUENCES: Final = ("collected_ids",)
 _FUNCTIONS: Final = ("hindcast_add_day(integer)", "hindcast_drop_day(integer)")
 

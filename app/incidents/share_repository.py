@@ -29,14 +29,21 @@ async def count_access(session: WriteSession, share_id: str, now_ms: int) -> Non
     await session.execute(counted, execution_options={"synchronize_session": False})
 
 
-async def listed(session: ReadSession, incident_id: str | None) -> Sequence[tuple[Share, str, int | None]]:
-    """List shares (of one incident), newest first, each with the incident's title and the number of its one run."""
+async def found(session: ReadSession, share_id: str) -> tuple[Share, str | None] | None:
+    """Load one share, and the pipeline of its incident."""
+    query = select(Share, Incident.pipeline).join(Incident, Incident.id == Share.incident_id)
+    row = (await session.execute(query.where(Share.id == share_id))).one_or_none()
+    return None if row is None else (row[0], row[1])
+
+
+async def listed(session: ReadSession, incident_id: str | None) -> Sequence[tuple[Share, str, int | None, str | None]]:
+    """List shares (of one incident), newest first, each with the incident's title, its run's number, its pipeline."""
     query = (
-        select(Share, Incident.title, Run.number)
+        select(Share, Incident.title, Run.number, Incident.pipeline)
         .join(Incident, Incident.id == Share.incident_id)
         .outerjoin(Run, Run.id == Share.run_id)
         .order_by(Share.created_at.desc(), Share.id)
     )
     if incident_id is not None:
         query = query.where(Share.incident_id == incident_id)
-    return [(share, title, number) for share, title, number in (await session.execute(query)).all()]
+    return [(share, title, run, pipeline) for share, title, run, pipeline in (await session.execute(query)).all()]

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -117,13 +117,29 @@ async def revoke_share(session: WriteSession, share_id: str, *, who: str, now_ms
     return share
 
 
+async def get_share(session: ReadSession, share_id: str) -> tuple[Share, str | None]:
+    """Load one share, and the pipeline of its incident. Raises `NotFound`."""
+    return found(await share_db.found(session, share_id), "share", share_id)
+
+
 async def list_shares(
-    session: ReadSession, *, incident: Incident | None = None, now_ms: int | None = None
+    session: ReadSession,
+    *,
+    incident: Incident | None = None,
+    now_ms: int | None = None,
+    shown: Callable[[Share, str | None], bool] = lambda share, pipeline: True,
 ) -> Sequence[Listed]:
-    """List all live shares and the newest dead ones, live ones first, then newest first."""
+    """List all live shares and the newest dead ones, live ones first, then newest first.
+
+    `shown` is asked of each share and its incident's pipeline.
+    """
     now = await _now(session, now_ms)
     rows = await share_db.listed(session, None if incident is None else incident.id)
-    listed = [Listed(share, title, number, share.state(now)) for share, title, number in rows]
+    listed = [
+        Listed(share, title, number, share.state(now))
+        for share, title, number, pipeline in rows
+        if shown(share, pipeline)
+    ]
     live = [item for item in listed if item.state == "live"]
     dead = [item for item in listed if item.state != "live"]
     return [*live, *dead[:LISTED]]

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 FORMATS: Final = ("text", "json")
 VARIABLE: Final = "HINDCAST_LOG_FORMAT"
-_NOISY: Final = ("procrastinate", "alembic", "psycopg.pool", "httpx", "httpcore", "opentelemetry")
+_NOISY: Final = ("procrastinate", "alembic", "psycopg.pool", "httpx", "httpcore", "authlib", "opentelemetry")
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _ABOUT: Final[ContextVar[Mapping[str, Any]]] = ContextVar("hindcast_log_about", default=_NOTHING)

@@ -13,11 +13,13 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, model_validator
 
 from app.incidents.rules import FreezeRule
 from app.kafka.config import Pipeline
+from app.settings.access import Access, problem_of
 from app.settings.base import Section, SettingsError
 from app.settings.builds import Build, placed
 from app.settings.explain import explain
@@ -37,6 +39,7 @@ class _File(Section):
     sandbox: Sandbox = Sandbox()
     worker: Worker = Worker()
     redaction: Redaction = Redaction()
+    access: Access = Access()
     collector: Collector = Collector()
     flink: Flink = Flink()
     builds: tuple[Build, ...] = ()
@@ -60,6 +63,13 @@ class _File(Section):
             for name in pipeline.builds:
                 if name not in builds:
                     raise ValueError(f"pipelines: {pipeline.name!r} names the build {name!r}, which is not configured")
+        for number, role in enumerate(self.access.roles):
+            for name in role.pipelines:
+                if name not in pipelines | {"*", self.access.files_scope}:
+                    raise ValueError(
+                        f"access.roles[{number}]: names the pipeline {name!r}, which is not configured; expected one of"
+                        f" {', '.join([*sorted(pipelines), self.access.files_scope])}, or *"
+                    )
         for rule in self.freeze:
             for name in rule.pipelines:
                 if name not in pipelines:
@@ -72,7 +82,7 @@ class Settings(_File):
 
     source: Path | None = None
     home: Path
-    # The start-up token that opens the console: `HINDCAST_TOKEN`, or random for each process.
+    # Opens the console where `access.mode` is `token`: `HINDCAST_TOKEN`, or random for each process.
     token: str = Field(repr=False)
 
     @property
@@ -88,8 +98,31 @@ class Settings(_File):
     @property
     def allowed_hosts(self) -> tuple[str, ...]:
         """Host names that requests may carry, without port."""
-        own = () if self.console.host in ("0.0.0.0", "::") else (self.console.host,)  # noqa: S104
+        own: tuple[str, ...] = () if self.console.host in ("0.0.0.0", "::") else (self.console.host,)  # noqa: S104
+        if self.console.url is not None:
+            own += (urlsplit(self.console.url).hostname or "",)
         return tuple(dict.fromkeys((*own, "localhost", "127.0.0.1", "::1", *self.console.allowed_hosts)))
+
+    @property
+    def public_url(self) -> str | None:
+        """The address under which browsers reach the console, without a slash at its end; None where none is told."""
+        return None if self.console.url is None else self.console.url.rstrip("/")
+
+    @property
+    def client_secret(self) -> str | None:
+        """The secret by which the provider knows the console. Raises `SettingsError` where it cannot be read."""
+        if self.access.oidc is None or self.access.oidc.client_secret is None:
+            return None
+        base = self.source.parent if self.source is not None else Path.cwd()
+        return self.access.oidc.client_secret.read("access.oidc.client_secret", base)
+
+    def check_access(self) -> None:
+        """Raise `SettingsError` unless whoever reaches a console with these settings has to say who they are."""
+        problem = problem_of(self.access, self.console.host, self.public_url, self.console.proxies)
+        if problem is not None:
+            raise SettingsError(problem)
+        if self.access.mode == "oidc":
+            _ = self.client_secret
 
     def build(self, name: str) -> Build | None:
         """Find a build by its name."""
@@ -192,6 +225,7 @@ def _read_token(env: Mapping[str, str]) -> str:
 
 
 __all__ = [
-    "ENVIRONMENT", "FILE_NAME", "MIB", "Build", "Collector", "Console", "Database", "Flink", "Redaction", "Sandbox",
+    "ENVIRONMENT", "FILE_NAME", "MIB", "Access", "Build", "Collector", "Console", "Database", "Flink", "Redaction",
+    "Sandbox",
     "Settings", "SettingsError", "Worker", "home", "load",
 ]  # fmt: skip

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from app.flink.keys import parse_paths
+from app.settings.access import network
 from app.settings.base import Section
+
+Network = Annotated[str, AfterValidator(network)]
 
 
 class Console(Section):
@@ -18,6 +21,17 @@ class Console(Section):
     port: int = Field(8700, description="Port to listen on; 0 takes any free one.", ge=0, le=65535)
     allowed_hosts: tuple[str, ...] = Field(
         (), description="Host names under which the console is reached, besides its own address and `localhost`."
+    )
+    url: str | None = Field(
+        None,
+        description="Address under which browsers reach the console, such as `https://hindcast.example.org`, where that"
+        " is another than the one it listens on; links and log-ins lead to it.",
+        pattern=r"^https?://[^/?#@\s]+/?$",
+    )
+    proxies: tuple[Network, ...] = Field(
+        (),
+        description="Addresses or networks of proxies in front, which are believed when they say whom they speak for"
+        " (`X-Forwarded-For`).",
     )
     max_file_mib: int = Field(64, description="Largest single evidence file, in MiB.", ge=1, le=1024)
     max_import_mib: int = Field(256, description="Largest import altogether, in MiB.", ge=1, le=4096)

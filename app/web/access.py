@@ -1,24 +1,25 @@
-"""Who may do what: the start-up token, the cookie it turns into, and the permission every route declares.
+"""Who may do what: the permission every route declares, the role it asks for, and the person behind a request.
 
-One person holds the token today. Roles come later and change only which permissions a `Principal` has.
+A `Principal` has a role in some scopes (pipelines, and the one of incidents from files). A route about one incident
+asks for its permission there (`loading`); one about no incident asks whether it is held anywhere, and shows what is.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
-import secrets
-import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from fastapi import Request
 
+from app.incidents.audit import Action, record_event
+from app.incidents.roles import ANYWHERE, Grants, Role, Scopes
+from app.incidents.store import Store
 from app.web.forms import Form, read_form
 from app.web.problems import Problem, Refused
 
-SESSION_S: Final = 7 * 24 * 3600
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 CSRF_FIELD: Final = "csrf"
 CSRF_HEADER: Final = "x-csrf-token"
@@ -27,85 +28,116 @@ CSRF_HEADER: Final = "x-csrf-token"
 class Permission(StrEnum):
     """What a route asks of the person behind the request; every route names exactly one."""
 
-    PUBLIC = "public"  # reachable without the token: the door itself
-    READ = "read"
+    PUBLIC = "public"  # reachable by strangers: the door itself
+    SHARED = "shared"  # see what a link shows: the link itself grants it, and nobody's session
+    VIEW = "view"  # see incidents and runs, redacted for whoever may not read
+    READ = "read"  # see evidence, and what agents did, as it is
     IMPORT = "import"
     REPLAY = "replay"
     OPEN = "open"  # open incidents of live pipelines, and search their topics
     EXPORT = "export"  # ask a running pipeline for a key's state, which discloses the key's memory
     ANNOTATE = "annotate"  # change what people say of an incident: its case, notes, links
-    SHARE = "share"  # make links, list and end them
-    SHARED = "shared"  # see what a link shows: the link itself grants it, and nobody's session
+    SHARE = "share"  # make links, list and end one's own
+    SHARES = "manage all shares"
+    RETENTION = "manage retention"
+    TOKENS = "manage tokens"
+    AUDIT = "read the audit trail"
+
+
+ROLES: Final[Mapping[Permission, Role]] = {
+    Permission.VIEW: Role.VIEWER,
+    Permission.READ: Role.RESPONDER,
+    Permission.IMPORT: Role.RESPONDER,
+    Permission.REPLAY: Role.RESPONDER,
+    Permission.OPEN: Role.RESPONDER,
+    Permission.EXPORT: Role.RESPONDER,
+    Permission.ANNOTATE: Role.RESPONDER,
+    Permission.SHARE: Role.RESPONDER,
+    Permission.SHARES: Role.ADMIN,
+    Permission.RETENTION: Role.ADMIN,
+    Permission.TOKENS: Role.ADMIN,
+    Permission.AUDIT: Role.ADMIN,
+}
+ALL: Final = Grants({ANYWHERE: Role.ADMIN})
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is asking. `csrf` is what their forms must carry; None for scripts, which no site can make send a bearer."""
+    """Who is asking. `name` is who they are to the audit trail, `shown_as` what pages call them.
+
+    `csrf` is what their forms must carry; None for scripts, which no site can make send a bearer. A script by a token
+    of its own makes no other tokens, or it would outlive its end.
+    """
 
     name: str
-    permissions: frozenset[Permission]
+    grants: Grants
     csrf: str | None
+    files_scope: str = "files"
+    shown_as: str = ""
+    by_token: bool = False
 
+    def role(self, pipeline: str | None) -> Role | None:
+        """The role in a pipeline; None as a pipeline stands for incidents from files."""
+        return self.grants.role(self.files_scope if pipeline is None else pipeline)
 
-class Keeper:
-    """Knows the token and signs sessions with a key made of it, so that a new token ends all old sessions."""
+    def may(self, permission: Permission, pipeline: str | None) -> bool:
+        """Whether they may do this with an incident of a pipeline (None: from files)."""
+        role = self.role(pipeline)
+        return role is not None and role.includes(ROLES[permission]) and not self._barred(permission)
 
-    def __init__(self, token: str) -> None:
-        if not token:
-            raise ValueError("the console needs a start-up token: leave HINDCAST_TOKEN unset to get a random one")
-        self._token = token.encode()
-        self._key = hmac.digest(self._token, b"hindcast session", "sha256")
-        # Consoles on one machine share the host name and so the cookie jar; each takes a name of its own.
-        self.cookie = f"hindcast_{self._sign('cookie name')[:8]}"
+    def may_somewhere(self, permission: Permission) -> bool:
+        """Whether there is any scope in which they may do this."""
+        role = self.grants.highest()
+        return role is not None and role.includes(ROLES[permission]) and not self._barred(permission)
 
-    def is_token(self, offered: str) -> bool:
-        """Compare in constant time; both sides are hashed first, so not even the length shows."""
-        return hmac.compare_digest(hashlib.sha256(offered.encode()).digest(), hashlib.sha256(self._token).digest())
+    def scopes(self, permission: Permission) -> Scopes:
+        """Where they may do this."""
+        if self._barred(permission):
+            return Scopes(frozenset(), files=False)
+        return self.grants.scopes(ROLES[permission], self.files_scope)
 
-    def open_session(self, now_s: float | None = None) -> str:
-        """Make the cookie value of a fresh session."""
-        body = f"{int(time.time() if now_s is None else now_s)}.{secrets.token_urlsafe(16)}"
-        return f"{body}.{self._sign('session', body)}"
-
-    def principal(self, cookie: str, now_s: float | None = None) -> Principal | None:
-        """The person behind a cookie; None when it is not ours, was changed, or is too old."""
-        body, _, signature = cookie.rpartition(".")
-        if not hmac.compare_digest(signature.encode(), self._sign("session", body).encode()):
-            return None
-        age = (time.time() if now_s is None else now_s) - int(body.partition(".")[0])
-        if not -60 <= age <= SESSION_S:
-            return None
-        return Principal("operator", frozenset(Permission), self._sign("csrf", body))
-
-    def bearer(self, authorization: str) -> Principal | None:
-        """The script behind an `Authorization` header; None when the scheme or the token is another."""
-        scheme, _, offered = authorization.partition(" ")
-        if scheme.lower() != "bearer" or not self.is_token(offered.strip()):
-            return None
-        return Principal("script", frozenset(Permission), None)
-
-    def _sign(self, *parts: str) -> str:
-        return hmac.new(self._key, "\0".join(parts).encode(), "sha256").hexdigest()
+    def _barred(self, permission: Permission) -> bool:
+        return self.by_token and permission is Permission.TOKENS
 
 
 class Requires:
-    """The dependency by which a route declares its permission, and which checks it and the form's CSRF token."""
+    """The dependency by which a route that is about no incident declares its permission."""
 
     def __init__(self, permission: Permission) -> None:
         self.permission = permission
 
     async def __call__(self, request: Request) -> Principal:
-        """Let the principal through, or raise `Refused`."""
-        principal: Principal | None = request.scope.get("hindcast.principal")
-        if principal is None or self.permission not in principal.permissions:
-            raise Refused(forbidden(f"This needs the permission to {self.permission}."))
-        if principal.csrf is not None and request.method not in SAFE_METHODS:
-            await _check_csrf(request, principal.csrf)
+        """Let the principal through who holds the permission anywhere, or raise `Refused`."""
+        principal = await admitted(request)
+        if not principal.may_somewhere(self.permission):
+            await note_refusal(request, principal, self.permission)
+            raise Refused(forbidden_to(self.permission))
         return principal
 
 
+async def admitted(request: Request) -> Principal:
+    """The person behind the request, whose form carries their CSRF token; else raises `Refused`."""
+    principal: Principal | None = request.scope.get("hindcast.principal")
+    if principal is None:
+        raise Refused(forbidden("This needs somebody who has entered."))
+    if principal.csrf is not None and request.method not in SAFE_METHODS:
+        await _check_csrf(request, principal.csrf)
+    return principal
+
+
+async def note_refusal(
+    request: Request, principal: Principal, permission: Permission, subject: str = "", *, foreign: bool = False
+) -> None:
+    """Record that somebody tried what their role does not let them do; `foreign`: where they have no role at all."""
+    store: Store = request.app.state.store
+    path = request.scope["route"].path if "route" in request.scope else ""
+    detail = {"to": str(permission), "method": request.method, "route": path, "foreign": foreign}
+    async with store.write() as session:
+        record_event(session, Action.REQUEST_REFUSED, who=principal.name, subject=subject, detail=detail)
+
+
 def public() -> None:
-    """The dependency of the few routes that answer without the token."""
+    """The dependency of the few routes that answer strangers."""
 
 
 public.permission = Permission.PUBLIC  # type: ignore[attr-defined]
@@ -128,4 +160,15 @@ def forbidden(what: str) -> Problem:
         what=what,
         expected="a request from one of the console's own pages, or a script with a bearer token",
         remedy="Load the page again and repeat what you did.",
+    )
+
+
+def forbidden_to(permission: Permission) -> Problem:
+    """What somebody reads whose role is too low."""
+    return Problem(
+        status=403,
+        title="Refused",
+        what=f"Your role does not let you {permission}.",
+        expected=f"the role {ROLES[permission]} or a higher one",
+        remedy="Ask whoever keeps access.roles in the configuration.",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
@@ -13,8 +13,9 @@ from starlette.responses import RedirectResponse, Response
 from app.incidents import live
 from app.incidents.errors import IncidentError
 from app.incidents.live import ActivationFilter
+from app.web.access import Permission
 from app.web.forms import read_form
-from app.web.loading import OPEN, READ, pages_of, pipelines_of, principal_of, store_of
+from app.web.loading import OPEN, READ, OpenActivation, pages_of, pipelines_of, principal_of, scopes_of, store_of
 from app.web.problems import Problem, Refused
 
 router = APIRouter(include_in_schema=False)
@@ -35,19 +36,20 @@ class Asked:
 async def activations(request: Request, after: str | None = None) -> Response:
     """What the pipelines did of late; the query of the address is the filter."""
     query = request.query_params
+    among = scopes_of(request, Permission.READ).pipelines
     asked = _asked(query)
     intent = query.get("intent", "").strip()
     async with store_of(request).read() as session:
         if asked.problems:
             page = live.ActivationPage((), None)
         elif intent:
-            found = await live.find_by_intent(session, intent, pipeline=asked.chosen.pipeline)
+            found = await live.find_by_intent(session, intent, pipeline=asked.chosen.pipeline, among=among)
             page = live.ActivationPage(found, None)
         else:
-            page = await live.list_activations(session, asked.chosen, after=after)
-        offered = await live.choices(session)
+            page = await live.list_activations(session, replace(asked.chosen, among=among), after=after)
+        offered = await live.choices(session, among)
         collectors = await live.collector_statuses(session)
-        frozen = await live.freezes(session, limit=5)
+        frozen = await live.freezes(session, limit=5, among=among)
     filtered = [name for name, value in query.multi_items() if value and name not in ("after", "form")]
     return pages_of(request).page(
         "activations.html",
@@ -87,12 +89,12 @@ async def find(
     return RedirectResponse(f"{target.path}?{target.query}", 303)
 
 
-@router.post("/activations/{activation_id}/incidents", dependencies=[OPEN])
-async def open_incident(request: Request, activation_id: str) -> Response:
+@router.post("/activations/{activation_id}/incidents")
+async def open_incident(request: Request, activation: OpenActivation) -> Response:
     """Open an incident from a row: one click, and its evidence begins to arrive."""
     async with store_of(request).write() as session:
         incident = await live.open_incident(
-            session, who=principal_of(request).name, known=pipelines_of(request), activation=activation_id
+            session, who=principal_of(request).name, known=pipelines_of(request), activation=activation.id
         )
     return RedirectResponse(f"/incidents/{incident.id}", 303)
 
@@ -110,7 +112,7 @@ async def open_unseen(request: Request) -> Response:
         incident = await live.open_incident(
             session,
             who=principal_of(request).name,
-            known=pipelines_of(request),
+            known=pipelines_of(request, Permission.OPEN),
             pipeline=told["pipeline"],
             entity_key=asked.chosen.entity_key,
             seq=asked.chosen.seq,

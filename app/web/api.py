@@ -5,26 +5,38 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.responses import RedirectResponse, Response
 
 from app.incidents import inputs, live, pool, service
 from app.incidents.audit import Action
-from app.incidents.service import Run
 from app.web import openapi
-from app.web.access import Permission, Requires
-from app.web.auditing import record_view
+from app.web.auditing import record_run_view, record_view
 from app.web.bodies import read_body
 from app.web.compare import compare_path
 from app.web.config import MIB
 from app.web.filters import ReadWanted
 from app.web.incidents import bundle_response
 from app.web.intake import import_form
-from app.web.loading import IMPORT, READ, ReadIncident, ReplayIncident, settings_of, store_of
+from app.web.loading import (
+    IMPORT,
+    VIEW,
+    ReadIncident,
+    ReadReplay,
+    ReplayIncident,
+    ViewIncident,
+    ViewReplay,
+    builds_of,
+    store_of,
+)
+from app.web.offers import offered_builds
 from app.web.problems import json_response
 from app.web.replays import MAX_BUILDS, queue_runs
+from app.web.sights import viewers_sight
 from app.web.views_api import IncidentOut, IncidentPage, ReplayOut, ReplaysOut, incident_json, replay_json
+from app.web.views_listed import line_json, listed_scopes
+from app.web.views_redacted import redacted_incident, redacted_replay
 
 router = APIRouter(prefix="/api/v1", tags=["v1"], responses=openapi.PROBLEMS)
 
@@ -58,7 +70,7 @@ class ReplayIn(BaseModel):
         return service.RunInputs(inputs.checked_answers(self.tool_answers or []), decision)
 
 
-@router.get("/incidents", dependencies=[READ], response_model=IncidentPage)
+@router.get("/incidents", dependencies=[VIEW], response_model=IncidentPage)
 async def list_incidents(
     request: Request,
     wanted: ReadWanted,
@@ -67,9 +79,10 @@ async def list_incidents(
 ) -> Response:
     """List incidents, newest first unless told otherwise; `next` is the following page's `after`, null on the last."""
     async with store_of(request).read() as session:
-        page = await service.list_incidents(session, after=after, limit=limit, wanted=wanted)
+        scopes = listed_scopes(request, wanted)
+        page = await service.list_incidents(session, after=after, limit=limit, wanted=wanted, scopes=scopes)
         latest = await service.latest_runs(session, page.items)
-    items = [incident_json(item, runs=[latest[item.id]] if item.id in latest else []) for item in page.items]
+    items = [line_json(request, item, [latest[item.id]] if item.id in latest else []) for item in page.items]
     return _json(IncidentPage(incidents=items, next=page.next))
 
 
@@ -86,18 +99,21 @@ async def import_incident(request: Request) -> Response:
     async with store_of(request).read() as session:
         evidence = await service.evidence_of(session, incident)
         status = await live.live_status(session, incident)
-    body = incident_json(incident, evidence=evidence, status=status, settings=settings_of(request))
+    body = incident_json(incident, evidence=evidence, status=status, offered=offered_builds(request, incident))
     return _json(body, 201, {"Location": f"/api/v1/incidents/{incident.id}"})
 
 
 @router.get("/incidents/{incident_id}", response_model=IncidentOut)
-async def get_incident(request: Request, incident: ReadIncident) -> Response:
-    """One incident with its evidence and runs."""
+async def get_incident(request: Request, incident: ViewIncident) -> Response:
+    """One incident with its evidence and runs; redacted for viewers."""
     async with store_of(request).read() as session:
         evidence = await service.evidence_of(session, incident)
         runs = await service.runs_of(session, incident)
         status = await live.live_status(session, incident)
-    return _json(incident_json(incident, evidence=evidence, runs=runs, status=status, settings=settings_of(request)))
+    if (sight := viewers_sight(request, incident)) is not None:
+        return _json(redacted_incident(sight.redactor, incident, evidence=evidence, runs=runs, status=status))
+    offered = offered_builds(request, incident)
+    return _json(incident_json(incident, evidence=evidence, runs=runs, status=status, offered=offered))
 
 
 @router.post(
@@ -128,37 +144,29 @@ async def get_bundle(request: Request, incident: ReadIncident) -> Response:
     return await bundle_response(request, incident)
 
 
-class LoadReplay:
-    """Authorises, then loads a run by its own id."""
-
-    permission = Permission.READ
-
-    async def __call__(self, request: Request, replay_id: str) -> Run:
-        await Requires(self.permission)(request)
-        async with store_of(request).read() as session:
-            return await service.get_run(session, replay_id)
-
-
 @router.get("/replays/{replay_id}", response_model=ReplayOut)
-async def get_replay(request: Request, run: Annotated[Run, Depends(LoadReplay())]) -> Response:
+async def get_replay(request: Request, current: ViewReplay) -> Response:
     """The state of a replay, and once it is `done` its verdict: what `hindcast replay --format json` prints."""
+    run = current.run
+    await record_run_view(request, current)
+    if (sight := viewers_sight(request, current.incident)) is not None:
+        return _json(redacted_replay(sight.redactor, run, verdict=run.verdict))
     async with store_of(request).read() as session:
-        waits_for = await pool.why_waiting(session, run)
+        waits_for = await pool.why_waiting(session, run, shown=[build.name for build in builds_of(request)])
     return _json(replay_json(run, verdict=run.verdict, waits_for=waits_for))
 
 
 @router.get("/replays/{replay_id}/ledger", response_class=Response, responses=openapi.JSON_LINES)
-async def get_ledger(request: Request, run: Annotated[Run, Depends(LoadReplay())]) -> Response:
+async def get_ledger(request: Request, current: ReadReplay) -> Response:
     """What the model saw, what it said, what the agent did with it: a JSON object a line, in order."""
-    async with store_of(request).read() as session:
-        incident = await service.get_incident(session, run.incident_id)
-    await record_view(request, Action.EVIDENCE_READ, incident, run=run.number, ledger="all")
+    run = current.run
+    await record_view(request, Action.EVIDENCE_READ, current.incident, run=run.number, ledger="all")
     async with store_of(request).read() as session:
         lines = [json.dumps(line) + "\n" async for line in service.ledger_lines(session, run)]
     return Response("".join(lines), media_type="application/jsonl")
 
 
-@router.get("/openapi.json", include_in_schema=False, dependencies=[READ])
+@router.get("/openapi.json", include_in_schema=False, dependencies=[VIEW])
 async def openapi_document(request: Request) -> Response:
     """The OpenAPI document of everything here."""
     return json_response(request.app.openapi())
@@ -167,7 +175,7 @@ async def openapi_document(request: Request) -> Response:
 alias = APIRouter(include_in_schema=False)
 
 
-@alias.get("/openapi.json", dependencies=[READ])
+@alias.get("/openapi.json", dependencies=[VIEW])
 async def openapi_alias() -> Response:
     return RedirectResponse("/api/v1/openapi.json", 307)
 

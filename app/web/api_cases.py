@@ -12,9 +12,11 @@ from app.incidents import case_notes, cases, live, service
 from app.incidents.case_models import Note, NoteVersion
 from app.incidents.service import Incident
 from app.web import openapi
+from app.web.access import Permission
 from app.web.bodies import read_body
 from app.web.formats import iso
-from app.web.loading import AnnotateIncident, Number, ReadIncident, principal_of, settings_of, store_of
+from app.web.loading import AnnotateIncident, LoadIncident, Number, ReadIncident, principal_of, scopes_of, store_of
+from app.web.offers import offered_builds
 from app.web.problems import json_response
 from app.web.views_api import IncidentOut, incident_json
 
@@ -152,7 +154,7 @@ async def edit_note(request: Request, incident: AnnotateIncident, number: Number
 async def list_links(request: Request, incident: ReadIncident) -> Response:
     """List the other incidents of the key, linked ones first."""
     async with store_of(request).read() as session:
-        found = await case_notes.incidents_on_key(session, incident)
+        found = await case_notes.incidents_on_key(session, incident, scopes=scopes_of(request, Permission.READ))
     listed = [
         LinkOut(
             incident_id=one.incident.id,
@@ -169,6 +171,7 @@ async def list_links(request: Request, incident: ReadIncident) -> Response:
 async def put_link(request: Request, incident: AnnotateIncident, other_id: str) -> Response:
     """Link the incident to another of its key; between two there is one link, and the newest holds."""
     told = await read_body(request, LinkIn, 'a JSON object {"kind": "related"}')
+    await LoadIncident(Permission.ANNOTATE)(request, other_id)
     async with store_of(request).write() as session:
         who = principal_of(request).name
         await case_notes.link_incidents(session, incident, other_id, told.kind, who=who)
@@ -178,6 +181,7 @@ async def put_link(request: Request, incident: AnnotateIncident, other_id: str) 
 @router.delete("/links/{other_id}", status_code=204, response_class=Response)
 async def delete_link(request: Request, incident: AnnotateIncident, other_id: str) -> Response:
     """Take a link away, whichever of the two it was made from."""
+    await LoadIncident(Permission.ANNOTATE)(request, other_id)
     async with store_of(request).write() as session:
         await case_notes.unlink_incidents(session, incident, other_id, who=principal_of(request).name)
     return Response(status_code=204)
@@ -188,7 +192,9 @@ async def _incident(request: Request, incident: Incident) -> Response:
         evidence = await service.evidence_of(session, incident)
         runs = await service.runs_of(session, incident)
         status = await live.live_status(session, incident)
-    body = incident_json(incident, evidence=evidence, runs=runs, status=status, settings=settings_of(request))
+    body = incident_json(
+        incident, evidence=evidence, runs=runs, status=status, offered=offered_builds(request, incident)
+    )
     return json_response(body.model_dump())
 
 

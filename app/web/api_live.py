@@ -10,18 +10,24 @@ from starlette.responses import Response
 
 from app.incidents import live, service
 from app.web import openapi
+from app.web.access import Permission
 from app.web.bodies import read_body
 from app.web.loading import (
-    EXPORT,
     OPEN,
     READ,
+    AskExport,
     ExportIncident,
+    LoadActivation,
     OpenIncident,
+    ReadExport,
+    limit_exports,
     pipelines_of,
     principal_of,
+    scopes_of,
     settings_of,
     store_of,
 )
+from app.web.offers import offered_builds
 from app.web.problems import json_response
 from app.web.views_api import IncidentOut, incident_json
 
@@ -132,13 +138,14 @@ async def list_activations(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Response:
     """List what the pipelines did of late: each attempt with its intents, as the traces tell it."""
+    among = scopes_of(request, Permission.READ).pipelines
     if intent is not None:
         async with store_of(request).read() as session:
-            found = await live.find_by_intent(session, intent, pipeline=pipeline)
+            found = await live.find_by_intent(session, intent, pipeline=pipeline, among=among)
         return json_response(live.ActivationPage(found, None).as_json())
     given = (key, key_hex, key_base64)
     entity_key = None if given == (None, None, None) else live.parse_key(key=key, hex=key_hex, base64=key_base64)
-    chosen = live.ActivationFilter(pipeline, status, reason, tool, kind, since_ms, until_ms, entity_key, seq)
+    chosen = live.ActivationFilter(pipeline, status, reason, tool, kind, since_ms, until_ms, entity_key, seq, among)
     async with store_of(request).read() as session:
         page = await live.list_activations(session, chosen, after=after, limit=limit)
     return json_response(page.as_json())
@@ -150,11 +157,13 @@ async def list_activations(
 async def open_incident(request: Request) -> Response:
     """Open an incident on a live pipeline: what was collected is its evidence at once, the rest is searched for."""
     told = await read_body(request, IncidentIn, 'a JSON object {"pipeline": name, "entity_key": {"text": key}}')
+    if told.activation is not None:
+        await LoadActivation(Permission.OPEN)(request, told.activation)
     async with store_of(request).write() as session:
         incident = await live.open_incident(
             session,
             who=principal_of(request).name,
-            known=pipelines_of(request),
+            known=pipelines_of(request, Permission.OPEN),
             activation=told.activation,
             pipeline=told.pipeline,
             entity_key=None if told.entity_key is None else told.entity_key.read(),
@@ -165,7 +174,7 @@ async def open_incident(request: Request) -> Response:
         incident = await service.get_incident(session, incident.id)
         evidence = await service.evidence_of(session, incident)
         status = await live.live_status(session, incident)
-    body = incident_json(incident, evidence=evidence, status=status, settings=settings_of(request))
+    body = incident_json(incident, evidence=evidence, status=status, offered=offered_builds(request, incident))
     return json_response(body.model_dump(), 201, {"Location": f"/api/v1/incidents/{incident.id}"})
 
 
@@ -174,6 +183,7 @@ async def open_incident(request: Request) -> Response:
 )
 async def request_export(request: Request, incident: ExportIncident) -> Response:
     """Ask the running pipeline for the state of the incident's key; `Location` is where to ask what became of it."""
+    limit_exports(request)
     told = await read_body(request, ExportIn, 'a JSON object {"reason": words}')
     async with store_of(request).write() as session:
         export = await live.request_export(
@@ -187,15 +197,16 @@ async def request_export(request: Request, incident: ExportIncident) -> Response
     return await _export_response(request, export.id, 202)
 
 
-@router.get("/exports/{export_id}", dependencies=[READ], response_model=ExportOut)
-async def get_export(request: Request, export_id: str) -> Response:
+@router.get("/exports/{export_id}", response_model=ExportOut)
+async def get_export(view: ReadExport) -> Response:
     """One export: where its request lies, and every state that came back under its id."""
-    return await _export_response(request, export_id, 200)
+    return json_response(view.as_json())
 
 
-@router.post("/exports/{export_id}/retry", status_code=202, dependencies=[EXPORT], response_model=ExportOut)
-async def retry_export(request: Request, export_id: str) -> Response:
+@router.post("/exports/{export_id}/retry", status_code=202, response_model=ExportOut)
+async def retry_export(request: Request, view: AskExport) -> Response:
     """Ask again under the same request id, once an export has timed out."""
+    export_id = view.export.id
     timeout_s = settings_of(request).collector.export_timeout_s
     async with store_of(request).write() as session:
         await live.retry_export(session, export_id, who=principal_of(request).name, timeout_s=timeout_s)

@@ -16,7 +16,7 @@ from app.web.formats import iso
 from app.web.forms import body_of
 from app.web.loading import MAX_NUMBER, store_of
 from app.web.problems import Problem, Refused, json_response
-from app.web.shares import SHARE, ShareIncident, end, make, now_of
+from app.web.shares import SHARE, ShareIncident, TheirShare, end, listed_for, make
 
 router = APIRouter(prefix="/api/v1", tags=["v1"], responses=openapi.PROBLEMS)
 
@@ -84,16 +84,15 @@ async def create_share(request: Request, incident: ShareIncident) -> Response:
 
 @router.get("/shares", dependencies=[SHARE], response_model=ShareList)
 async def list_shares(request: Request) -> Response:
-    """List all live links, then the newest dead ones."""
-    async with store_of(request).read() as session:
-        listed = await shares.list_shares(session, now_ms=now_of(request))
+    """List the live links that you may end (admins: of everybody), then the newest dead ones."""
+    listed = await listed_for(request)
     return json_response(ShareList(shares=[_out(item) for item in listed]).model_dump())
 
 
-@router.delete("/shares/{share_id}", dependencies=[SHARE], status_code=204, response_class=Response)
-async def delete_share(request: Request, share_id: str) -> Response:
+@router.delete("/shares/{share_id}", status_code=204, response_class=Response)
+async def delete_share(request: Request, share: TheirShare) -> Response:
     """End a link: the next request with it is answered 404."""
-    await end(request, share_id)
+    await end(request, share.id)
     return Response(status_code=204)
 
 

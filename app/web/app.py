@@ -43,21 +43,29 @@ from app.web import (
     imports,
     incidents,
     inside,
+    login,
     postmortem,
     replays,
     runs,
     shares,
     static,
     stream,
+    tokens,
+    trail,
     workers,
 )
-from app.web.access import Keeper
+from app.web.auditing import AGAIN_S
 from app.web.config import MIB, WebSettings
 from app.web.forms import Limits
 from app.web.gate import Gate
+from app.web.identity import Identities, Recent
+from app.web.keeper import Keeper
+from app.web.keys import Keys
 from app.web.limits import RateLimits
 from app.web.observing import Observed
+from app.web.oidc import Provider
 from app.web.pages import Pages
+from app.web.peers import Proxies
 from app.web.problems import Problem, Refused, file_trouble, not_found
 
 log = logging.getLogger(__name__)
@@ -74,6 +82,7 @@ def create_app(settings: WebSettings, store: Store | None = None, *, watch: tupl
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
+        await keys.load(store)
         async with stream.listening(app, store), noting(store), tending(store), health.watched(app, watch):
             yield
         if own:
@@ -93,20 +102,31 @@ def create_app(settings: WebSettings, store: Store | None = None, *, watch: tupl
     app.state.store = store
     app.state.previews = Previews(store)
     app.state.pages = pages = Pages()
-    app.state.keeper = keeper = Keeper(settings.token)
+    app.state.keys = keys = Keys()
+    keeper = Keeper(settings.token, settings.access.files_scope) if settings.access.mode in (None, "token") else None
+    secure = (settings.public_url or "").startswith("https:")
+    app.state.identities = identities = Identities(settings.access, store, keys, keeper, secure=secure)
+    app.state.provider = None if settings.access.oidc is None else Provider.of(settings)
+    app.state.run_views = Recent(AGAIN_S)
     app.state.rates = rates = RateLimits()
     app.state.rules = Rules.of(settings.redaction)
     app.state.clock = None  # links are judged by the database's clock, unless a test sets another
     app.state.limits = Limits(file=settings.console.max_file_mib * MIB, kept=settings.console.max_import_mib * MIB)
     for room in (
-        door, incidents, cases, inside, postmortem, replays, compare, activations, exports, imports, runs, stream,
-        shares, builds, static, api, api_cases, api_live, api_shares, workers, health,
+        door, login, incidents, cases, inside, postmortem, replays, compare, activations, exports, imports, runs,
+        stream, shares, tokens, trail, builds, static, api, api_cases, api_live, api_shares, workers, health,
     ):  # fmt: skip
         app.include_router(room.router)
     app.include_router(api.alias)
     _answer_errors(app, pages)
     app.add_middleware(
-        Gate, keeper=keeper, allowed_hosts=settings.allowed_hosts, pages=pages, rates=rates, broken=problem_of
+        Gate,
+        identities=identities,
+        proxies=Proxies(settings.console.proxies),
+        allowed_hosts=settings.allowed_hosts,
+        pages=pages,
+        rates=rates,
+        broken=problem_of,
     )
     app.add_middleware(Observed)
     tracing.instrument_app(app)

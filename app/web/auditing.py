@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from fastapi import Request
 
 from app.incidents.audit import Action, record_event
 from app.incidents.service import Incident
-from app.web.loading import principal_of, store_of
+from app.web.identity import Recent
+from app.web.loading import CurrentRun, principal_of, store_of
+
+AGAIN_S: Final = 300.0  # a page that loads itself anew, again and again, is looked at once
 
 
 async def record_view(request: Request, action: Action, incident: Incident, **detail: object) -> None:
     """Record that evidence of an incident was looked at or taken away, before it is handed out."""
     async with store_of(request).write() as session:
         record_event(session, action, who=principal_of(request).name, subject=incident.id, detail=detail)
+
+
+async def record_run_view(request: Request, current: CurrentRun) -> None:
+    """Record that somebody opened a run's page; once while it stays as it is, for some minutes."""
+    views: Recent = request.app.state.run_views
+    run = current.run
+    if views.is_news(principal_of(request).name, run.id, run.state):
+        detail = {"run": run.number, "state": run.state}
+        async with store_of(request).write() as session:
+            record_event(
+                session, Action.RUN_READ, who=principal_of(request).name, subject=current.incident.id, detail=detail
+            )

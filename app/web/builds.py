@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from app.web.loading import READ, pages_of, settings_of
+from app.web.loading import READ, builds_of, pages_of
 from app.web.patterns import samples
 
 router = APIRouter(include_in_schema=False)
@@ -14,7 +14,7 @@ router = APIRouter(include_in_schema=False)
 @router.get("/builds", dependencies=[READ])
 async def builds(request: Request) -> Response:
     """Which code may be replayed."""
-    return pages_of(request).page("builds.html", request, builds=settings_of(request).builds)
+    return pages_of(request).page("builds.html", request, builds=builds_of(request))
 
 
 @router.get("/patterns", dependencies=[READ])

@@ -14,9 +14,10 @@ from starlette.responses import RedirectResponse, Response
 from app.incidents import case_notes, cases, service
 from app.incidents.errors import Outdated
 from app.incidents.service import Incident, InputRefused, WriteSession
+from app.web.access import Permission
 from app.web.forms import Form, read_form
 from app.web.incidents import incident_page
-from app.web.loading import AnnotateIncident, Number, ReadIncident, pages_of, principal_of, store_of
+from app.web.loading import AnnotateIncident, LoadIncident, Number, ReadIncident, pages_of, principal_of, store_of
 from app.web.markdown import markdown
 from app.web.views_case import Trouble
 
@@ -80,6 +81,7 @@ async def link(request: Request, incident: AnnotateIncident) -> Response:
     form = await read_form(request)
     other, kind = form.value("other") or "", form.value("kind") or ""
     who = principal_of(request).name
+    await LoadIncident(Permission.ANNOTATE)(request, other)
 
     async def change(session: WriteSession) -> None:
         if kind:

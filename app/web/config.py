@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from app.incidents.roles import Role
+
 MIB = 1024 * 1024
 
 
@@ -34,8 +36,10 @@ class Build(Protocol):
 
 
 class Console(Protocol):
-    """How much the console takes in: files in MiB, and runs that wait."""
+    """How much the console takes in: files in MiB, and runs that wait; which proxies in front of it are believed."""
 
+    @property
+    def proxies(self) -> Sequence[str]: ...
     @property
     def max_file_mib(self) -> int: ...
     @property
@@ -71,6 +75,64 @@ class Redaction(Protocol):
     def patterns(self) -> Sequence[str]: ...
 
 
+class Oidc(Protocol):
+    """The provider that people log in at."""
+
+    @property
+    def issuer(self) -> str: ...
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def scopes(self) -> Sequence[str]: ...
+    @property
+    def groups_claim(self) -> str: ...
+    @property
+    def user_claim(self) -> str: ...
+
+
+class Proxy(Protocol):
+    """The headers by which a proxy says who somebody is."""
+
+    @property
+    def user_header(self) -> str: ...
+    @property
+    def groups_header(self) -> str: ...
+    @property
+    def separator(self) -> str: ...
+    @property
+    def logout_url(self) -> str | None: ...
+
+
+class RoleRule(Protocol):
+    """Who has a role in which scopes."""
+
+    @property
+    def role(self) -> Role: ...
+    @property
+    def groups(self) -> Sequence[str]: ...
+    @property
+    def users(self) -> Sequence[str]: ...
+    @property
+    def pipelines(self) -> Sequence[str]: ...
+
+
+class Access(Protocol):
+    """How people prove who they are, and what each may do."""
+
+    @property
+    def mode(self) -> str | None: ...
+    @property
+    def files_scope(self) -> str: ...
+    @property
+    def session_hours(self) -> float: ...
+    @property
+    def oidc(self) -> Oidc | None: ...
+    @property
+    def proxy(self) -> Proxy: ...
+    @property
+    def roles(self) -> Sequence[RoleRule]: ...
+
+
 class WebSettings(Protocol):
     """The part of the settings that the console works with."""
 
@@ -78,6 +140,12 @@ class WebSettings(Protocol):
     def console(self) -> Console: ...
     @property
     def redaction(self) -> Redaction: ...
+    @property
+    def access(self) -> Access: ...
+    @property
+    def public_url(self) -> str | None: ...
+    @property
+    def client_secret(self) -> str | None: ...
     @property
     def token(self) -> str: ...
     @property

@@ -6,10 +6,19 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from app.incidents import live
-from app.incidents.errors import IncidentError
+from app.incidents.errors import IncidentError, NotFound
 from app.incidents.service import Incident
 from app.web.forms import read_form
-from app.web.loading import ExportIncident, OpenIncident, pages_of, pipelines_of, principal_of, settings_of, store_of
+from app.web.loading import (
+    ExportIncident,
+    OpenIncident,
+    limit_exports,
+    pages_of,
+    pipelines_of,
+    principal_of,
+    settings_of,
+    store_of,
+)
 from app.web.problems import Refused, not_found
 
 router = APIRouter(prefix="/incidents/{incident_id}", include_in_schema=False)
@@ -26,6 +35,7 @@ async def export_form(request: Request, incident: ExportIncident) -> Response:
 @router.post("/exports")
 async def request_export(request: Request, incident: ExportIncident) -> Response:
     """Ask the pipeline for the key's state."""
+    limit_exports(request)
     form = await read_form(request)
     reason = form.value("reason") or ""
     try:
@@ -50,6 +60,8 @@ async def retry_export(request: Request, incident: ExportIncident, export_id: st
     """Ask again under the same request id, once it has timed out."""
     timeout_s = settings_of(request).collector.export_timeout_s
     async with store_of(request).write() as session:
+        if (await live.get_export(session, export_id)).export.incident_id != incident.id:
+            raise NotFound("export", export_id)
         await live.retry_export(session, export_id, who=principal_of(request).name, timeout_s=timeout_s)
     return RedirectResponse(f"/incidents/{incident.id}", 303)
 
@@ -67,6 +79,8 @@ async def cancel_search(request: Request, incident: OpenIncident, search_id: str
     """End a search; what it found is kept. One that has ended meanwhile is left as it is."""
     async with store_of(request).write() as session:
         view = await live.get_gathering(session, search_id)
+        if view.gathering.incident_id != incident.id:
+            raise NotFound("search", search_id)
         if not view.gathering.gathering_state.finished:
             await live.cancel_gathering(session, search_id, who=principal_of(request).name)
     return RedirectResponse(f"/incidents/{incident.id}", 303)

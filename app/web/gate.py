@@ -11,20 +11,31 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request, cookie_parser
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.incidents.audit import ORIGIN
-from app.web.access import SAFE_METHODS, Keeper, Principal, forbidden
+from app.web.access import SAFE_METHODS, forbidden
+from app.web.identity import Identities
 from app.web.limits import RateLimits, address_of, too_many
 from app.web.pages import Pages
-from app.web.problems import Problem
+from app.web.peers import Proxies
+from app.web.problems import Problem, Refused
 
 log = logging.getLogger(__name__)
 
 # The door, and what its page is drawn with.
-OPEN_PATHS: Final = frozenset({"/enter", "/static/hindcast.css", "/static/vendor/missing.min.css", "/static/icon.svg"})
+OPEN_PATHS: Final = frozenset(
+    {
+        "/enter",
+        "/login",
+        "/login/callback",
+        "/static/hindcast.css",
+        "/static/vendor/missing.min.css",
+        "/static/icon.svg",
+    }
+)
 
 # What watches over processes asks by address, and learns nothing that is secret.
 PROBES: Final = frozenset({"/healthz", "/readyz"})
@@ -54,14 +65,16 @@ class Gate:
         self,
         app: ASGIApp,
         *,
-        keeper: Keeper,
+        identities: Identities,
+        proxies: Proxies,
         allowed_hosts: Sequence[str],
         pages: Pages,
         rates: RateLimits,
         broken: Callable[[Exception], Problem],
     ) -> None:
         self._app = app
-        self._keeper = keeper
+        self._identities = identities
+        self._proxies = proxies
         self._hosts = frozenset(_host_name(host) for host in allowed_hosts)
         self._pages = pages
         self._rates = rates
@@ -74,9 +87,12 @@ class Gate:
             return
         headers = Headers(scope=scope)
         outgoing = _Outgoing(send)
+        proxied = self._proxies.place(scope, headers)
         origin = ORIGIN.set(scope["client"][0] if scope.get("client") else None)
         try:
-            await (self._refuse(scope, headers) or self._app)(scope, receive, outgoing)
+            await (await self._refuse(scope, headers, proxied=proxied) or self._app)(scope, receive, outgoing)
+        except Refused as refused:
+            await self._pages.problem(Request(scope), refused.problem)(scope, receive, outgoing)
         except Exception as error:
             problem = self._broken(error)
             if outgoing.started:  # too late for an answer: the connection has to break
@@ -85,7 +101,7 @@ class Gate:
         finally:
             ORIGIN.reset(origin)
 
-    def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
+    async def _refuse(self, scope: Scope, headers: Headers, *, proxied: bool) -> Response | None:
         if scope["path"] in PROBES:
             scope["hindcast.principal"] = None
             return None
@@ -94,7 +110,8 @@ class Gate:
             log.warning("refused a request for host %r, which is not in console.allowed_hosts", host)
             return PlainTextResponse(_wrong_host(host), 400)
         shared = scope["path"].startswith(SHARED_PREFIX)
-        principal = None if shared else self._principal(headers)
+        scope["hindcast.principal"] = None
+        principal = None if shared else await self._identities.of(scope, headers, proxied=proxied)
         scope["hindcast.principal"] = principal
         if principal is None and not shared and scope["path"] not in OPEN_PATHS:
             return self._stranger(Request(scope), offered="authorization" in headers)
@@ -110,16 +127,7 @@ class Gate:
             return self._pages.problem(request, too_many(wait))
         if offered:
             self._rates.entering.note(address)
-        return self._pages.problem(request, _no_token())
-
-    def _principal(self, headers: Headers) -> Principal | None:
-        authorization = headers.get("authorization")
-        if authorization is not None:  # who offers a token is judged by it, whatever cookie comes along
-            return self._keeper.bearer(authorization)
-        for name, value in cookie_parser(headers.get("cookie", "")).items():
-            if name == self._keeper.cookie:
-                return self._keeper.principal(value)
-        return None
+        return self._pages.problem(request, stranger(self._identities.mode))
 
 
 def _same_origin(headers: Headers, host: str) -> bool:
@@ -162,12 +170,29 @@ def _wrong_host(host: str) -> str:
     )
 
 
-def _no_token() -> Problem:
-    return Problem(
-        401,
+def stranger(mode: str) -> Problem:
+    """What somebody reads who is not known: how to become known."""
+    title, expected, remedy = _WAYS_IN[mode]
+    what = (
+        "The console shows nothing without its token." if mode == "token" else "The console shows nothing to strangers."
+    )
+    return Problem(401, title, what, expected, remedy, headers={"WWW-Authenticate": "Bearer"})
+
+
+_WAYS_IN: Final = {
+    "token": (
         "The token is missing",
-        "The console shows nothing without its token.",
         "the address with ?token=… that the console printed at its start, or an Authorization: Bearer header",
         "Open that address once in this browser, or paste the token below.",
-        headers={"WWW-Authenticate": "Bearer"},
-    )
+    ),
+    "oidc": (
+        "Log in first",
+        "somebody who has logged in, or a script with an API token as Authorization: Bearer",
+        "Log in; or make a token on the page Tokens, or with `hindcast token create`.",
+    ),
+    "proxy": (
+        "Log in first",
+        "a request by way of the proxy that says who somebody is, or an API token as Authorization: Bearer",
+        "Use the address of the proxy; or make a token on the page Tokens, or with `hindcast token create`.",
+    ),
+}

@@ -13,17 +13,31 @@ from app.incidents import listing, live, service
 from app.incidents.audit import Action
 from app.incidents.inputs import STATUSES
 from app.incidents.service import Evidence, Incident, InputRefused, Preview, Previews, ReadSession
+from app.web.access import Permission
 from app.web.auditing import record_view
 from app.web.downloads import download
 from app.web.filters import ORDERS, ReadWanted
 from app.web.forms import Form
-from app.web.loading import READ, Number, ReadIncident, pages_of, settings_of, store_of
+from app.web.loading import (
+    VIEW,
+    Number,
+    ReadIncident,
+    ViewIncident,
+    builds_of,
+    limit_exports,
+    pages_of,
+    scopes_of,
+    settings_of,
+    store_of,
+)
 from app.web.problems import Refused, not_found
 from app.web.reproduce import bundle_name
+from app.web.sights import front, viewers_sight
 from app.web.views import choices, links_of
 from app.web.views_captured import CapturedView
 from app.web.views_case import CASE_STATUSES, LINK_WORDS, SEVERITIES, Trouble, case_view
 from app.web.views_incident import EvidenceLine, RunLine, about, attempt_pairs, version_of
+from app.web.views_listed import listed, listed_scopes
 from app.web.views_live import live_view
 from app.web.views_plan import plan_view, waits
 
@@ -33,15 +47,17 @@ DEMO: Final = "the demo"  # who opened the story's incident
 PATIENCE_S: Final = 0.5  # how long a page waits for its plan; a larger one is fetched by the page itself
 
 
-@router.get("/", dependencies=[READ])
+@router.get("/", dependencies=[VIEW])
 async def incidents(request: Request, wanted: ReadWanted, after: str | None = None) -> Response:
     """The list, newest first unless told otherwise; its first page is the console's front page."""
+    scopes, readable = listed_scopes(request, wanted), scopes_of(request, Permission.READ)
     async with store_of(request).read() as session:
-        page = await service.list_incidents(session, after=after or None, wanted=wanted)
+        page = await service.list_incidents(session, after=after or None, wanted=wanted, scopes=scopes)
         latest = await service.latest_runs(session, page.items)
-        count, total = await listing.count_incidents(session, wanted)
-        owners, tags = await listing.owners_and_tags(session)
-    runs = {ident: RunLine.of(run) for ident, run in latest.items()}
+        count, _ = await listing.count_incidents(session, wanted, scopes)
+        _, total = await listing.count_incidents(session, wanted, scopes_of(request, Permission.VIEW))
+        owners, tags = await listing.owners_and_tags(session, readable)
+    lines, runs = listed(request, page.items, latest)
     # The story of `hindcast demo` says what to click, as long as it is what one sees here.
     story = next((item for item in page.items if item.created_by == DEMO), None)
     shown = story if settings_of(request).pipelines else None
@@ -49,6 +65,7 @@ async def incidents(request: Request, wanted: ReadWanted, after: str | None = No
         "incidents.html",
         request,
         page=page,
+        items=lines,
         runs=runs,
         paged=bool(after),
         story=None if wanted.any else shown,
@@ -63,14 +80,16 @@ async def incidents(request: Request, wanted: ReadWanted, after: str | None = No
     )
 
 
-@router.get("/incidents", dependencies=[READ])
+@router.get("/incidents", dependencies=[VIEW])
 async def incidents_alias() -> Response:
     return RedirectResponse("/", 307)
 
 
 @router.get("/incidents/{incident_id}")
-async def incident(request: Request, incident: ReadIncident) -> Response:
+async def incident(request: Request, incident: ViewIncident) -> Response:
     """One incident: the plan of a replay, runs, evidence."""
+    if (sight := viewers_sight(request, incident)) is not None:
+        return await front(request, sight)
     return await incident_page(request, incident)
 
 
@@ -111,7 +130,7 @@ async def incident_page(
     async with store_of(request).read() as session:
         evidence = await service.evidence_of(session, incident)
         runs = await service.runs_of(session, incident)
-        case = await case_view(session, incident, trouble)
+        case = await case_view(session, incident, trouble, scopes_of(request, Permission.READ))
         follows = {} if incident.pipeline is None else await _live(session, incident, evidence)
     gathering = follows.get("gathering")
     links = links_of(incident, evidence)
@@ -129,7 +148,7 @@ async def incident_page(
         runs=[RunLine.of(run) for run in runs],
         comparable=sum(run.verdict_known for run in map(RunLine.of, runs)) > 1,
         choices=choices(
-            settings.builds,
+            builds_of(request),
             incident,
             settings.pipelines,
             typed=typed.builds,
@@ -221,6 +240,7 @@ async def bundle(request: Request, incident: ReadIncident) -> Response:
 
 
 async def bundle_response(request: Request, incident: Incident) -> Response:
+    limit_exports(request)
     async with store_of(request).read() as session:
         data = await service.export_bundle(session, incident)
     await record_view(request, Action.INCIDENT_EXPORTED, incident, size=len(data))

@@ -47,9 +47,20 @@ class Pages:
         name = "enter.html" if problem.status == 401 else "problem.html"
         if request.url.path.startswith("/s/"):
             name = "share_gone.html"
-        response = self.page(name, request, problem.status, problem=problem)
+        context: dict[str, Any] = {"problem": problem}
+        if name == "enter.html":
+            context |= {"way": request.app.state.identities.mode, "wanted": _wanted(request)}
+        response = self.page(name, request, problem.status, **context)
         response.headers.update(problem.headers)
         return response
+
+
+def _wanted(request: Request) -> str:
+    """The page that somebody asked for who has to log in first."""
+    path = request.url.path
+    if request.method != "GET" or path in ("/enter", "/login", "/login/callback"):
+        return "/"
+    return f"{path}?{request.url.query}" if request.url.query else path
 
 
 @cache

@@ -13,7 +13,7 @@ from app.operations import tracing
 from app.web.compare import compare_path
 from app.web.forms import Form, read_form
 from app.web.incidents import Typed, incident_page, preview_of
-from app.web.loading import ReplayIncident, principal_of, settings_of, store_of
+from app.web.loading import ReplayIncident, builds_of, principal_of, settings_of, store_of
 from app.web.views import suggested
 
 router = APIRouter(include_in_schema=False)
@@ -69,10 +69,11 @@ async def queue_runs(
     Raises `UnknownBuild`, `QueueFull` and `InputRefused`.
     """
     settings = settings_of(request)
-    known = [each.name for each in settings.builds]
+    mine = builds_of(request)
+    known = [each.name for each in mine]
     most = settings.console.max_waiting
     trace = tracing.parent()
-    first, _ = suggested(settings.builds, incident, settings.pipelines)
+    first, _ = suggested(mine, incident, settings.pipelines)
     who = principal_of(request).name
     async with store_of(request).write() as session:
         return [

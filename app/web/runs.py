@@ -13,7 +13,7 @@ from app.incidents import inputs, pool, service
 from app.incidents.audit import Action
 from app.incidents.service import InputRefused, LedgerPage, ReadSession, RunRow
 from app.operations import tracing
-from app.web.auditing import record_view
+from app.web.auditing import record_run_view, record_view
 from app.web.downloads import download
 from app.web.formats import duration
 from app.web.forms import read_form
@@ -23,14 +23,17 @@ from app.web.loading import (
     Number,
     ReadRun,
     ReplayRun,
+    ViewRun,
+    builds_of,
     pages_of,
     principal_of,
     settings_of,
     store_of,
 )
 from app.web.looks import Look, ReadLook, seen, telling_of
-from app.web.problems import Refused, not_found
+from app.web.problems import Refused, json_response, not_found
 from app.web.reproduce import command
+from app.web.sights import event_page, run_page, verdict_file, viewers_sight
 from app.web.views import links_of, status_of
 from app.web.views_inputs import inputs_view, settled, template_for
 from app.web.views_run import about, verdict_view
@@ -46,8 +49,11 @@ Place = Annotated[int, Query(ge=0, le=MAX_NUMBER)]
 
 
 @router.get("")
-async def run(request: Request, current: ReadRun, look: ReadLook) -> Response:
+async def run(request: Request, current: ViewRun, look: ReadLook) -> Response:
     """The run page, whatever state the run is in; `look` says which part of the timeline it shows."""
+    await record_run_view(request, current)
+    if (sight := viewers_sight(request, current.incident)) is not None:
+        return await run_page(request, sight, str(current.run.number))
     return await _page(request, current, look)
 
 
@@ -58,7 +64,7 @@ async def _page(
     code = 200 if refused is None else 422
     if current.run.verdict is None:
         async with store_of(request).read() as session:
-            waits_for = await pool.why_waiting(session, current.run)
+            waits_for = await pool.why_waiting(session, current.run, shown=[build.name for build in builds_of(request)])
         return pages_of(request).page("run.html", request, code, **_header(request, current), waits_for=waits_for)
     async with store_of(request).read() as session:
         first = await _first(session, current)
@@ -80,12 +86,15 @@ async def _page(
 @router.get("/events/{ordinal}")
 async def event(
     request: Request,
-    current: ReadRun,
+    current: ViewRun,
     ordinal: Number,
     fields: Place = 0,
     steps: Place = 0,
 ) -> Response:
     """One event, told and with every field of both sides: a page of its own, and what `o` opens in the timeline."""
+    if (sight := viewers_sight(request, current.incident)) is not None:
+        await record_run_view(request, current)
+        return await event_page(request, sight, str(current.run.number), str(ordinal))
     async with store_of(request).read() as session:
         row = await service.get_row(session, current.run, ordinal)
         around = await service.neighbours(session, current.run, ordinal)
@@ -105,6 +114,18 @@ async def event(
         "around": around,
     }
     return pages_of(request).page("event.html", request, **context)
+
+
+@router.get("/verdict.json")
+async def verdict(request: Request, current: ViewRun) -> Response:
+    """The verdict as JSON, as a file: what `hindcast replay --format json` prints, redacted for viewers."""
+    await record_run_view(request, current)
+    if (sight := viewers_sight(request, current.incident)) is not None:
+        return await verdict_file(request, sight, str(current.run.number))
+    if current.run.verdict is None:
+        raise Refused(not_found("The run has no verdict yet."))
+    data = bytes(json_response(dict(current.run.verdict)).body)
+    return download(data, f"verdict-run-{current.run.number}.json", "application/json")
 
 
 @router.get("/ledger")
@@ -185,7 +206,7 @@ async def value(
 async def retry(request: Request, current: ReplayRun) -> Response:
     """Queue a run again that ended without a verdict."""
     settings = settings_of(request)
-    known = [build.name for build in settings.builds]
+    known = [build.name for build in builds_of(request)]
     async with store_of(request).write() as session:
         await service.retry_run(
             session,
@@ -202,7 +223,7 @@ async def again(request: Request, current: ReplayRun) -> Response:
     """Ask for the same once more, as a new run: with other tool answers, or since another run has vouched for reads."""
     run = current.run
     settings = settings_of(request)
-    known = [build.name for build in settings.builds]
+    known = [build.name for build in builds_of(request)]
     typed = (await read_form(request)).value("tool_answers")
     try:
         answers = tuple(run.tool_answers or ()) if typed is None else inputs.answers_of(typed)
@@ -251,7 +272,7 @@ def _header(
         "supplied": inputs_view(run),
         "elapsed": duration(waited_ms) if waited_ms >= 1000 else "a moment",
         "about": about(run),
-        "reproduce": command(settings_of(request).builds, run, current.incident),
+        "reproduce": command(builds_of(request), run, current.incident),
         "seen": None,
         "loose": {"steps": [], "next": None},
     }

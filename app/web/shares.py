@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Request
@@ -14,11 +14,12 @@ from app.incidents.errors import NotFound
 from app.incidents.redaction import Redactor, Reveal, Rules
 from app.incidents.service import Incident, Run
 from app.incidents.share_models import Share
+from app.incidents.shares import Listed
 from app.web import sights
-from app.web.access import Permission, Requires
+from app.web.access import Permission, Principal, Requires, admitted, note_refusal
 from app.web.forms import read_form
 from app.web.limits import RateLimits, address_of
-from app.web.loading import LoadIncident, pages_of, principal_of, settings_of, store_of
+from app.web.loading import LoadIncident, authorise, pages_of, principal_of, settings_of, store_of
 from app.web.problems import Problem, Refused
 from app.web.sights import Sight
 
@@ -46,6 +47,40 @@ ShareIncident = Annotated[Incident, Depends(LoadIncident(Permission.SHARE))]
 
 
 # What a link shows ---------------------------------------------------------------------------------------------------
+
+
+class LoadShare:
+    """Finds a link that the person may end: their own, or as an admin anybody's. Any other is not found."""
+
+    permission = Permission.SHARE
+
+    async def __call__(self, request: Request, share_id: str) -> Share:
+        await admitted(request)
+        async with store_of(request).read() as session:
+            share, pipeline = await shares.get_share(session, share_id)
+        await authorise(request, self.permission, pipeline, "share", share_id)
+        if not _theirs(principal_of(request), share, pipeline):
+            await note_refusal(request, principal_of(request), Permission.SHARES, share_id)
+            raise NotFound("share", share_id)
+        return share
+
+
+def _theirs(principal: Principal, share: Share, pipeline: str | None) -> bool:
+    if principal.may(Permission.SHARES, pipeline):
+        return True
+    return principal.may(Permission.SHARE, pipeline) and share.created_by == principal.name
+
+
+async def listed_for(request: Request, incident: Incident | None = None) -> Sequence[Listed]:
+    """The links that the person may end, or could have ended."""
+    principal = principal_of(request)
+    async with store_of(request).read() as session:
+        return await shares.list_shares(
+            session,
+            incident=incident,
+            now_ms=now_of(request),
+            shown=lambda share, pipeline: _theirs(principal, share, pipeline),
+        )
 
 
 class LoadShared:
@@ -77,15 +112,13 @@ class LoadPreview:
     permission = Permission.SHARE
 
     async def __call__(self, request: Request, incident_id: str, scope: str, choice: str, lifetime: str) -> Sight:
-        await Requires(self.permission)(request)
-        async with store_of(request).read() as session:
-            incident = await service.get_incident(session, incident_id)
-            run = await _only(request, incident, scope)
+        incident = await LoadIncident(self.permission)(request, incident_id)
+        run = await _only(request, incident, scope)
         reveal = shares.revealed([] if choice == _NOTHING else choice.split("-"))
         if lifetime not in LIFETIMES:
             raise NotFound("lifetime", lifetime)
         # Digests of a preview mean nothing in the share that is made of it, which has a key of its own.
-        key = hmac.digest(settings_of(request).token.encode(), f"preview {incident.id}".encode(), "sha256")
+        key = hmac.digest(request.app.state.keys.previews, incident.id.encode(), "sha256")
         preview = {
             "incident_id": incident.id,
             "run": None if run is None else run.number,
@@ -97,6 +130,7 @@ class LoadPreview:
         return Sight(incident, run, Redactor(key, reveal, rules_of(request)), base, None, preview)
 
 
+TheirShare = Annotated[Share, Depends(LoadShare())]
 Shared = Annotated[Sight, Depends(LoadShared())]
 Preview = Annotated[Sight, Depends(LoadPreview())]
 _PREVIEW: Final = "/incidents/{incident_id}/preview/{scope}/{choice}/{lifetime}"
@@ -157,7 +191,7 @@ async def new_share(request: Request, incident: ShareIncident) -> Response:
             return RedirectResponse(where, 303)
     async with store_of(request).read() as session:
         runs = await service.runs_of(session, incident)
-        listed = await shares.list_shares(session, incident=incident, now_ms=now_of(request))
+    listed = await listed_for(request, incident)
     return pages_of(request).page(
         "share_new.html",
         request,
@@ -192,21 +226,22 @@ async def create(request: Request, incident: ShareIncident) -> Response:
 @router.get("/shares", dependencies=[SHARE])
 async def list_all(request: Request) -> Response:
     """All links in one place, those that are alive first."""
-    async with store_of(request).read() as session:
-        listed = await shares.list_shares(session, now_ms=now_of(request))
-    return pages_of(request).page("shares.html", request, listed=listed)
+    return pages_of(request).page("shares.html", request, listed=await listed_for(request))
 
 
-@router.post("/shares/{share_id}/revoke", dependencies=[SHARE])
-async def revoke(request: Request, share_id: str) -> Response:
-    await end(request, share_id)
+@router.post("/shares/{share_id}/revoke")
+async def revoke(request: Request, share: TheirShare) -> Response:
+    await end(request, share.id)
     return RedirectResponse("/shares", 303)
 
 
 async def make(
     request: Request, incident: Incident, run: Run | None, reveal: frozenset[Reveal], expires_in_s: int
 ) -> tuple[Share, str]:
-    """Make a link in one unit of work; returns it and its whole address."""
+    """Make a link in one unit of work; returns it and its whole address. Raises `Refused` with 429."""
+    limits: RateLimits = request.app.state.rates
+    limits.shares.check(principal_of(request).name)
+    limits.shares.note(principal_of(request).name)
     async with store_of(request).write() as session:
         share, token = await shares.create_share(
             session,
@@ -217,7 +252,8 @@ async def make(
             expires_in_s=expires_in_s,
             now_ms=now_of(request),
         )
-    return share, f"{str(request.base_url).rstrip('/')}/s/{token}"
+    base = settings_of(request).public_url or str(request.base_url).rstrip("/")
+    return share, f"{base}/s/{token}"
 
 
 async def end(request: Request, share_id: str) -> None:

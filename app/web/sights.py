@@ -5,6 +5,7 @@ Everything passes `redacted` before a template sees it. The pages run no script 
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,8 +18,9 @@ from app.incidents.errors import NotFound
 from app.incidents.redacted import SharedRow
 from app.incidents.redaction import Redactor, Reveal
 from app.incidents.service import Filters, Incident, Neighbours, ReadSession, Run
+from app.web.access import Permission
 from app.web.downloads import download
-from app.web.loading import MAX_NUMBER, pages_of, store_of
+from app.web.loading import MAX_NUMBER, pages_of, principal_of, store_of
 from app.web.problems import json_response
 from app.web.views import status_of, took
 from app.web.views_run import counts, verdict_view
@@ -48,6 +50,7 @@ class Sight:
     base: str
     expires_at: int | None
     preview: Mapping[str, Any] | None = None
+    viewer: bool = False  # somebody of the house, who gets its navigation around it
 
     def context(self) -> dict[str, Any]:
         """What every page of a share shows."""
@@ -60,7 +63,21 @@ class Sight:
             "texts": self.redactor.shows(Reveal.TEXTS),
             "expires_at": self.expires_at,
             "preview": self.preview,
+            "frame": "viewer_base.html" if self.viewer else "share_base.html",
         }
+
+
+def viewers_sight(request: Request, incident: Incident) -> Sight | None:
+    """What a viewer sees of an incident; None for somebody who may read it as it is."""
+    if principal_of(request).may(Permission.READ, incident.pipeline):
+        return None
+    return Sight(incident, None, viewers_redactor(request, incident), f"/incidents/{incident.id}", None, viewer=True)
+
+
+def viewers_redactor(request: Request, incident: Incident) -> Redactor:
+    """What hides an incident from viewers: the same for all of them, and another for each incident."""
+    key = hmac.digest(request.app.state.keys.viewers, incident.id.encode(), "sha256")
+    return Redactor(key, rules=request.app.state.rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +159,8 @@ async def verdict_file(request: Request, sight: Sight, run_number: str) -> Respo
         raise NotFound("share", "link")
     body = json_response(redacted.verdict(sight.redactor, run.verdict)).body
     response = download(bytes(body), f"verdict-run-{run.number}.json", "application/json")
-    response.headers.update(HEADERS)
+    if not sight.viewer:
+        response.headers.update(HEADERS)
     return response
 
 
@@ -233,6 +251,6 @@ async def _timeline(session: ReadSession, sight: Sight, run: Run, look: Look) ->
 
 def _page(request: Request, sight: Sight, name: str, **context: Any) -> Response:
     response = pages_of(request).page(name, request, **sight.context(), **context)
-    if sight.preview is None:
+    if sight.preview is None and not sight.viewer:
         response.headers.update(HEADERS)
     return response

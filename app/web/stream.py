@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from app.incidents import live, service
 from app.incidents.changes import Changes
 from app.incidents.service import Incident, Run, Store
-from app.web.loading import ReadIncident, ReadRun, store_of
+from app.web.loading import ViewIncident, ViewRun, store_of
 from app.web.views_incident import version_of
 
 router = APIRouter(prefix="/incidents/{incident_id}", include_in_schema=False)
@@ -39,7 +39,7 @@ async def listening(app: FastAPI, store: Store) -> AsyncIterator[None]:
 
 
 @router.get("/runs/{number}/changes")
-async def run_changes(request: Request, current: ReadRun, since: int = 0) -> Response:
+async def run_changes(request: Request, current: ViewRun, since: int = 0) -> Response:
     """Follow one run; `since` is the version that the page shows."""
 
     def of_run(runs: list[Run]) -> Standing:
@@ -50,7 +50,7 @@ async def run_changes(request: Request, current: ReadRun, since: int = 0) -> Res
 
 
 @router.get("/changes")
-async def incident_changes(request: Request, incident: ReadIncident, since: int = 0) -> Response:
+async def incident_changes(request: Request, incident: ViewIncident, since: int = 0) -> Response:
     """Follow all runs of an incident and, where it is of a live pipeline, its evidence."""
 
     async def read() -> Standing:

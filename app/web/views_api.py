@@ -9,9 +9,8 @@ from pydantic import BaseModel, Field
 
 from app.incidents.live import LiveStatus
 from app.incidents.service import Evidence, Incident, Run, key_text
-from app.web.config import WebSettings
 from app.web.formats import iso
-from app.web.views import choices
+from app.web.views import Choice
 
 
 class KeyOut(BaseModel):
@@ -132,9 +131,9 @@ def incident_json(
     evidence: Sequence[Evidence] | None = None,
     runs: Sequence[Run] = (),
     status: LiveStatus | None = None,
-    settings: WebSettings | None = None,
+    offered: Sequence[Choice] | None = None,
 ) -> IncidentOut:
-    """`status`, and the builds of `settings`, are what a single incident says beyond a line of the list."""
+    """`status`, and the builds on offer, are what a single incident says beyond a line of the list."""
     key = incident.entity_key
     told = {} if status is None else status.as_json()
     short = {name: told.pop(name, None) for name in ("state", "ready", "missing")}
@@ -163,17 +162,12 @@ def incident_json(
         state=short["state"],
         ready=short["ready"],
         missing=short["missing"],
-        builds=None if settings is None else _builds(settings, incident),
+        builds=None if offered is None else [BuildOut(name=each.name, suggested=each.selected) for each in offered],
         live=told if incident.pipeline is not None and status is not None else None,
         evidence=None if evidence is None else [_evidence(file) for file in evidence],
         replays=[replay_json(run, verdict=None) for run in runs],
         url=f"/incidents/{incident.id}",
     )
-
-
-def _builds(settings: WebSettings, incident: Incident) -> list[BuildOut]:
-    offered = choices(settings.builds, incident, settings.pipelines)
-    return [BuildOut(name=each.name, suggested=each.selected) for each in offered]
 
 
 def _evidence(file: Evidence) -> EvidenceOut:

@@ -13,6 +13,7 @@ from app.incidents.case_models import CaseStatus, LinkKind, Note, Severity
 from app.incidents.case_notes import Linked
 from app.incidents.cases import Case
 from app.incidents.inputs import InputRefused
+from app.incidents.roles import Scopes
 from app.incidents.service import Incident, ReadSession
 from app.web.markdown import markdown
 from app.web.views import Status
@@ -102,8 +103,11 @@ def severity_of(severity: str | None) -> Status | None:
     return None if severity is None else SEVERITIES[Severity(severity)]
 
 
-async def case_view(session: ReadSession, incident: Incident, trouble: Trouble | None = None) -> CaseView:
-    """Read what belongs to the case; `trouble` brings back what somebody typed in vain."""
+async def case_view(session: ReadSession, incident: Incident, trouble: Trouble | None, scopes: Scopes) -> CaseView:
+    """Read what belongs to the case; `trouble` brings back what somebody typed in vain.
+
+    Other incidents of the key are told of as far as they are of `scopes`.
+    """
     case = Case.of(incident)
     held: dict[str, Any] = {
         "title": case.title, "status": case.status, "severity": case.severity or "", "owner": case.owner or "",
@@ -119,6 +123,6 @@ async def case_view(session: ReadSession, incident: Incident, trouble: Trouble |
         revision=incident.revision,
         form={**held, **(trouble.typed if trouble is not None and form_refused else {})},
         notes=[NoteView.of(note) for note in await case_notes.notes_of(session, incident)],
-        on_key=await case_notes.incidents_on_key(session, incident),
+        on_key=await case_notes.incidents_on_key(session, incident, scopes=scopes),
         trouble=trouble,
     )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from app.incidents import pool
 from app.web import openapi
-from app.web.loading import READ, pages_of, settings_of, store_of
+from app.web.access import Permission
+from app.web.loading import READ, builds_of, pages_of, scopes_of, settings_of, store_of
 from app.web.problems import json_response
 
 router = APIRouter()
@@ -47,8 +51,18 @@ class PoolOut(BaseModel):
 
 
 async def _status(request: Request) -> pool.PoolStatus:
+    """The pool, as far as it works for builds that the person may see."""
+    shown = [build.name for build in builds_of(request)]
     async with store_of(request).read() as session:
-        return await pool.pool_status(session, [build.name for build in settings_of(request).builds])
+        status = await pool.pool_status(session, shown)
+    if scopes_of(request, Permission.READ).everything:
+        return status
+    workers = [one if one.builds is None else replace(one, builds=_among(one.builds, shown)) for one in status.workers]
+    return pool.PoolStatus(workers, [one for one in status.queues if one.build in shown])
+
+
+def _among(builds: Sequence[str], shown: Sequence[str]) -> list[str]:
+    return [build for build in builds if build in shown]
 
 
 @router.get("/workers", dependencies=[READ], include_in_schema=False)

@@ -127,6 +127,10 @@ def test_serve_opens_its_door_to_the_token_alone_and_ends_cleanly(tmp_path: Path
         busy = hindcast(tmp_path, "serve", "--port", base.rpartition(":")[2], **urls)
         assert busy.returncode == 2
         assert "is in use; stop the program that has it" in busy.stderr
+        open_to_all = hindcast(tmp_path, "serve", "--host", "0.0.0.0", **urls)
+        assert open_to_all.returncode == 2
+        assert "can be reached from other machines, and access.mode is not set" in open_to_all.stderr
+        (tmp_path / "hindcast.toml").write_text('[access]\nmode = "token"\n')
         wrong = hindcast(tmp_path, "serve", "--host", "no.such.host.invalid", **urls)
         assert "console.host 'no.such.host.invalid' is not an address" in wrong.stderr
         process.send_signal(signal.SIGTERM)

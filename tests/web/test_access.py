@@ -14,9 +14,10 @@ from fastapi.routing import APIRoute
 
 from app.incidents.service import Store
 from app.settings import Settings
-from app.web.access import SAFE_METHODS, SESSION_S, Keeper, Permission
+from app.web.access import SAFE_METHODS, Permission
 from app.web.app import create_app
 from app.web.gate import OPEN_PATHS, PROBES, SECURITY_HEADERS, SHARED_PREFIX
+from app.web.keeper import SESSION_S, Keeper
 from tests.web.conftest import HOME, TOKEN, Browser, client
 
 
@@ -52,7 +53,7 @@ async def test_every_route_declares_one_permission(app: FastAPI) -> None:
 
 async def test_only_the_door_and_static_files_are_public(app: FastAPI) -> None:
     public = {route.path for route in routes(app) if Permission.PUBLIC in permissions(route.dependant)}
-    assert public == {"/enter", "/static/{name:path}", "/healthz", "/readyz"}
+    assert public == {"/enter", "/login", "/login/callback", "/static/{name:path}", "/healthz", "/readyz"}
 
 
 async def test_without_the_token_nothing_is_served(app: FastAPI, stranger: httpx.AsyncClient) -> None:
@@ -72,7 +73,7 @@ async def test_without_the_token_nothing_is_served(app: FastAPI, stranger: httpx
 
 
 async def test_strangers_get_what_draws_the_door_and_no_more(stranger: httpx.AsyncClient) -> None:
-    for path in OPEN_PATHS - {"/enter"}:
+    for path in OPEN_PATHS - {"/enter", "/login", "/login/callback"}:
         assert (await stranger.get(path)).status_code == 200
     assert (await stranger.get("/static/../app/settings/base.py")).status_code == 401
     door = await stranger.get("/enter")
