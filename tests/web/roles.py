@@ -76,7 +76,10 @@ class Things:
 
 
 async def things(database: Database, store: Store, pipeline: str | None, *, owner: str, worked: bool) -> Things:
-    """Fill a scope: an incident with two runs (`worked`: to their end), an export, a search, a link of `owner`'s, an activation, a token."""
+    """Fill a scope: an incident with two runs, an export, a search, a link of `owner`'s, an activation, a token.
+
+    `worked`: the runs have come to their ends.
+    """
     scope = pipeline or FILES
     known = [pipeline] if pipeline else []
     async with store.write() as session:
