@@ -11,7 +11,7 @@ from sqlalchemy import create_engine
 
 from app import resource
 from app.demo.postgres import APPLICATION
-from app.incidents import case_models, flink_models, schema, share_models
+from app.incidents import access_models, case_models, flink_models, schema, share_models
 from app.incidents.live_models import Base
 from app.incidents.store import driver_url
 from tests.fixtures.postgres import Database
@@ -28,12 +28,19 @@ def ours(name: str | None, kind: str, _: object) -> bool:
     return kind != "table" or not str(name).startswith(("procrastinate", "queue_schema", "schema_floor"))
 
 
+def differs(
+    context: object, there: object, told: object, found: str | None, ours: object, shown: str | None
+) -> bool | None:
+    """The database would compare two looks at its clock, and find them a millisecond apart now and then."""
+    return "clock_timestamp" not in (shown or "") if "clock_timestamp" in (found or "") else None
+
+
 def test_the_migrated_tables_are_the_models(database: Database) -> None:
     engine = create_engine(driver_url(database.owner))
     with engine.connect() as connection:
-        options = {"include_name": ours, "compare_server_default": True}
+        options = {"include_name": ours, "compare_server_default": differs}
         context = MigrationContext.configure(connection, opts=options)
-        tables = (share_models.Share, case_models.Note, flink_models.FlinkRun)
+        tables = (share_models.Share, access_models.Session, case_models.Note, flink_models.FlinkRun)
         assert all(each.metadata is Base.metadata for each in tables)
         assert compare_metadata(context, Base.metadata) == []
     engine.dispose()

@@ -27,8 +27,8 @@ from tests.web.test_access import permissions, routes
 # Addresses of one thing: somebody without a role in its scope is told that it is not there.
 OBJECTS = ("incident_id", "replay_id", "export_id", "activation_id", "share_id", "token_id")
 QUERIES = {"compare": "?runs=1,2", "value": "?ordinal=0&side=recorded&field=event_type", "find": "?intent=x"}
-# Of these the test's world has none: a model response under a made-up key, what was supplied to a run, a decision.
-ABSENT = ("/captured/", "tool-answers.jsonl", "result.pb", "/runs/{number}/value")
+# Of these the world has none (any more): a response under a made-up key, what was supplied to a run, a removed link.
+ABSENT = ("/captured/", "/links/{other_id}", "tool-answers.jsonl", "result.pb", "/runs/{number}/value")
 
 
 @dataclass
@@ -80,7 +80,7 @@ async def test_the_declared_permission_decides(world: World, monkeypatch: pytest
 
 
 async def walked(world: World, role: Role) -> dict[tuple[str, str], tuple[str, str, int]]:
-    """Ask for everything in one's own pipeline and in the other's; returns what was answered otherwise than declared."""
+    """Ask for everything in one's own pipeline and in the other's; returns what was answered otherwise."""
     wrong = {}
     async with world.somebody(role) as http:
         for method, route, permission in walk(world.app):
