@@ -23,6 +23,10 @@ COMMANDS: Final = {
     "migrate": "bring the database to this version's schema",
     "audit": "check that the audit trail is whole",
     "token": "make, list and end the tokens of scripts",
+    "verify": "hold all evidence against its digests",
+    "backup": "write everything in the database to one file",
+    "restore": "read a back-up into an empty database",
+    "doctor": "say what is configured, reachable, confined and out of date",
 }
 
 EXIT_INTERNAL: Final = 70
