@@ -28,21 +28,22 @@ def ours(name: str | None, kind: str, _: object) -> bool:
     return kind != "table" or not str(name).startswith(("procrastinate", "queue_schema", "schema_floor"))
 
 
-def differs(
-    context: object, there: object, told: object, found: str | None, ours: object, shown: str | None
-) -> bool | None:
-    """The database would compare two looks at its clock, and find them a millisecond apart now and then."""
-    return "clock_timestamp" not in (shown or "") if "clock_timestamp" in (found or "") else None
+def of_the_clock(found: object) -> bool:
+    """Whether only the database's clock moved while it compared two looks at it."""
+    match found:
+        case [("modify_default", _, _, _, _, there, ours)]:
+            return all("clock_timestamp" in str(getattr(one, "arg", "")) for one in (there, ours))
+    return False
 
 
 def test_the_migrated_tables_are_the_models(database: Database) -> None:
     engine = create_engine(driver_url(database.owner))
     with engine.connect() as connection:
-        options = {"include_name": ours, "compare_server_default": differs}
+        options = {"include_name": ours, "compare_server_default": True}
         context = MigrationContext.configure(connection, opts=options)
         tables = (share_models.Share, access_models.Session, case_models.Note, flink_models.FlinkRun)
         assert all(each.metadata is Base.metadata for each in tables)
-        assert compare_metadata(context, Base.metadata) == []
+        assert [one for one in compare_metadata(context, Base.metadata) if not of_the_clock(one)] == []
     engine.dispose()
 
 
