@@ -141,20 +141,22 @@ def _suite(args: argparse.Namespace, code: AgentCode, settings: Settings | None)
 
 
 def _sandbox(args: argparse.Namespace, code: AgentCode, settings: Settings | None) -> Sandbox:
-    from app.sandbox.drivers import DEFAULT, UnknownDriverError
+    from app.sandbox.drivers import DEFAULT, ONCE, UnknownDriverError
     from app.sandbox.model import SandboxError
     from app.sandbox.runner import Sandbox
 
     build = None if settings is None else settings.build(args.build)
     interpreter = build.interpreter if build is not None else _interpreter(args)
     driver = args.driver if build is None else build.driver
-    # Only tools need Pydantic, which is slow to load.
-    bare = interpreter is None and driver == DEFAULT and not code.registry
+    preload: tuple[str, ...] | None = None
+    if driver == DEFAULT and args.bundles is None:
+        # One run. Only tools need Pydantic, which is slow to load.
+        preload = ONCE if code.registry else ()
     try:
         sandbox = Sandbox(
             interpreter=interpreter,
             driver=driver,
-            preload=() if bare else None,
+            preload=preload,
             libraries=() if build is None else build.preload,
             allow_network=args.allow_network,
             unconfined=args.unconfined or (settings is not None and settings.sandbox.unconfined),

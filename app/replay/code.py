@@ -32,7 +32,10 @@ def load_code(code: AgentCode) -> LoadedCode:
     for path in reversed(code.paths):
         if path not in sys.path:
             sys.path.insert(0, path)
-    importlib.invalidate_caches()
+        # Only these: what else is cached is right, and going through all of it costs as much as a small agent.
+        finder: Any = sys.path_importer_cache.get(path)
+        if finder is not None:
+            finder.invalidate_caches()
     return LoadedCode(
         agent=_resolve("agent", code.agent, required=True),
         registry=_resolve("registry", code.registry),

@@ -27,20 +27,21 @@ Arguments = tuple[Any, ...]
 
 
 class Watch:
-    """Notes what one run tries and is refused: in order, each once, and only so many.
+    """Notes what one run tries and is refused: in order, each once, and only so many. Made before the fork."""
 
-    `readable` are the folders and files that a run opens without anyone's interest.
-    """
-
-    def __init__(self, *, scratch: str, readable: tuple[str, ...], allow_network: bool) -> None:
+    def __init__(self, *, allow_network: bool) -> None:
         self.refusals: list[str] = []
-        self._scratch = scratch
-        self._readable = readable
-        self._own_pid = os.getpid()
+        self._scratch = ""
+        self._readable: tuple[str, ...] = ()
+        self._own_pid = 0
         self._handlers = self._paths() | self._programs() | ({} if allow_network else self._network())
 
-    def install(self) -> None:
-        """Watch this process from here on; cannot be undone."""
+    def install(self, *, scratch: str, readable: tuple[str, ...]) -> None:
+        """Watch this process from here on; cannot be undone.
+
+        `readable` are the folders and files that a run opens without anyone's interest.
+        """
+        self._scratch, self._readable, self._own_pid = scratch, readable, os.getpid()
         handlers = self._handlers
 
         def hook(event: str, arguments: Arguments) -> None:

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from app.sandbox import identity, interpreter, linux, namespaces
 from app.sandbox.audit import Watch
+from app.sandbox.compiled import Compiled, compile_files
 from app.sandbox.confine import ConfinementUnavailableError, Place, confine
 from app.sandbox.protocol import (
     CONTROL_DESCRIPTOR,
@@ -33,6 +35,7 @@ from app.sandbox.protocol import (
     Ending,
     Order,
     Start,
+    order_in,
     report,
     split_order,
 )
@@ -149,6 +152,8 @@ class _Zygote:
         self._entry = entry
         self._own_life = own_life
         self._running: dict[int, _Running] = {}
+        self._compiled = Compiled()
+        self._has_run = False
         self._poller = select.poll()
 
     def serve(self) -> None:
@@ -156,10 +161,14 @@ class _Zygote:
         self._poller.register(self._control, select.POLLIN)
         if self._place.apart is not None:
             self._poller.register(self._place.apart.guard, 0)
+        self._compiled.serve()
         while True:
             for descriptor, _ in self._poller.poll():
                 if descriptor in self._running:
                     self._reap(self._running.pop(descriptor))
+                elif descriptor == self._compiled.descriptor:
+                    if not self._compiled.receive():
+                        self._poller.unregister(descriptor)
                 elif descriptor != self._control.fileno() or not self._take_order():
                     return
 
@@ -181,9 +190,27 @@ class _Zygote:
             self._poller.register(watch, select.POLLIN)
             with suppress(OSError), socket.socket(fileno=os.dup(reporting)) as channel:
                 socket.send_fds(channel, [report(forked=True)], [watch])
+        # A process that serves one run only has no use for it.
+        order = order_in(request) if self._has_run and self._compiled.is_due() else None
         for descriptor in (request, result, prints):
             os.close(descriptor)
+        if order is not None:
+            self._compile(order)
+        self._has_run = True
         return True
+
+    def _compile(self, order: Order) -> None:
+        """Have the agent's files compiled while the runs go on, by a process that is confined as they are."""
+
+        def compile_confined(send: int) -> None:
+            os.close(self._own_life)
+            confine(self._place, order._replace(slot=order.slot + 1, scratch=""), {send})
+            warnings.simplefilter("ignore")  # they are the importing run's to print
+            compile_files([given for given, _ in order.places], self._compiled.code, send)
+
+        self._compiled.begin(compile_confined)
+        if self._compiled.descriptor is not None:
+            self._poller.register(self._compiled.descriptor, select.POLLIN)
 
     def _reap(self, run: _Running) -> None:
         self._poller.unregister(run.watch)
@@ -224,9 +251,8 @@ class _Run:
         except (ConfinementUnavailableError, OSError) as error:
             os.write(reporting, report(refused=str(error)))
             os._exit(0)
-        network = self._place.start.allow_network
-        watch = Watch(scratch=confined.scratch, readable=confined.readable, allow_network=network)
-        watch.install()
+        watch = self._place.watch
+        watch.install(scratch=confined.scratch, readable=confined.readable)
         os.write(reporting, report(confined=confined.report))
         os.close(reporting)
         tempfile.tempdir = confined.scratch
@@ -276,10 +302,11 @@ def _flush() -> None:
 
 def _read_all(descriptor: int) -> bytes:
     """The whole of a file whose position is not ours to move."""
-    data = bytearray()
-    while chunk := os.pread(descriptor, 1 << 24, len(data)):
-        data += chunk
-    return bytes(data)
+    size = os.fstat(descriptor).st_size
+    data = os.pread(descriptor, size, 0)
+    while len(data) < size and (more := os.pread(descriptor, size - len(data), len(data))):
+        data += more
+    return data
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

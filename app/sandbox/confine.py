@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from app.sandbox import identity, interpreter, landlock, linux, namespaces, seccomp
+from app.sandbox.audit import Watch
 from app.sandbox.protocol import Order, Start
 
 _DESCRIPTORS: Final = 256
@@ -71,6 +72,7 @@ class Place:
         self.places: list[landlock.Place] = []
         self.mapped_bytes = 0
         self.filter: seccomp.Template | None = None
+        self.watch = Watch(allow_network=start.allow_network)
 
     def prepare(self) -> None:
         """Do once what is the same for all runs; the descriptors name files, whatever a run's tree looks like."""
@@ -131,7 +133,8 @@ def confine(place: Place, order: Order, keep: set[int]) -> Confined:
     allowed = _allow_list(place, order)
     who = identity.choose(place.ids, order.slot, [real for _, real in order.places])
     scratch = _open_scratch(place, order, who)
-    allowed.add_path(scratch, landlock.WRITE)
+    if scratch:
+        allowed.add_path(scratch, landlock.WRITE)
     measures.need("resource-limits", lambda: _limit(order, exclusive=not who.shared))
     identity.become(who.uid, who.gid)
     identity.require_readable(real for _, real in order.places)
@@ -196,7 +199,10 @@ def _allow_list(place: Place, order: Order) -> landlock.AllowList:
 
 
 def _open_scratch(place: Place, order: Order, who: identity.Identity) -> str:
-    """Make the one folder that the run may write to its working directory."""
+    """Make the one folder that the run may write to its working directory; empty where there is to be none."""
+    if not order.scratch:
+        os.chdir("/")
+        return ""
     if place.apart is not None:
         namespaces.mount_scratch(who.uid, who.gid, order.scratch_bytes)
         scratch = namespaces.SCRATCH
@@ -247,4 +253,4 @@ def _close_all_but(keep: set[int]) -> None:
 def _filter_calls(template: seccomp.Template | None) -> None:
     if template is None:
         raise OSError(errno.ENOSYS, f"no list of system calls for {linux.MACHINE}")
-    seccomp.install(template.program_for(os.getpid()))
+    template.install(os.getpid())

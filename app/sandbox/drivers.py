@@ -44,9 +44,13 @@ PYDANTIC: Final = Bounds((2, 10), (3,))
 
 DEFAULT: Final = "runtime"
 FLINK: Final = "flink"
+# Enough for a process that makes one run only: the rest costs it more than that run would gain.
+ONCE: Final = ("app.sandbox.warm:agents",)
 DRIVERS: Final[dict[str, Driver]] = {
     # Hindcast's own runtime, serving `beam_agents` itself. Warming it costs a process a tenth of a second once.
-    "runtime": Driver("app.replay.rerun:run", ("app.sandbox.warm:agents",), {"pydantic": PYDANTIC}),
+    "runtime": Driver(
+        "app.replay.rerun:run", ("app.sandbox.warm:agents", "app.sandbox.rehearsal:rehearse"), {"pydantic": PYDANTIC}
+    ),
     # Agents of Flink Agents, over the plan that the framework of the build's own environment compiles.
     FLINK: Driver(
         "app.flink.inside.driver:run",

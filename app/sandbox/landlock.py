@@ -7,6 +7,7 @@ import errno
 import os
 import stat
 import struct
+from functools import cache
 from typing import Final, NamedTuple
 
 from app.sandbox import linux
@@ -49,11 +50,21 @@ def version() -> int:
         raise
 
 
+@cache
+def handled(revision: int) -> int:
+    """The rights that a kernel with this revision of Landlock knows."""
+    rights = _FIRST_VERSION_RIGHTS
+    for since, right in _LATER_RIGHTS:
+        if revision >= since:
+            rights |= right
+    return rights
+
+
 class Place(NamedTuple):
-    """A file or folder (a descriptor opened with `O_PATH`) and the rights at it and beneath."""
+    """A file or folder (a descriptor opened with `O_PATH`), and what the kernel is told of the rights there."""
 
     descriptor: int
-    rights: int
+    rule: ctypes.Array[ctypes.c_char]
 
 
 def place(path: str, rights: int) -> Place:
@@ -61,7 +72,8 @@ def place(path: str, rights: int) -> Place:
     descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
         rights &= _FILE_RIGHTS  # the kernel refuses rights that a file cannot have
-    return Place(descriptor, rights)
+    rule = _PATH_BENEATH.pack(rights & handled(version()), descriptor)
+    return Place(descriptor, ctypes.create_string_buffer(rule, len(rule)))
 
 
 class AllowList:
@@ -69,10 +81,7 @@ class AllowList:
 
     def __init__(self, *, allow_network: bool) -> None:
         self.revision = version()
-        self._handled = _FIRST_VERSION_RIGHTS
-        for since, right in _LATER_RIGHTS:
-            if self.revision >= since:
-                self._handled |= right
+        self._handled = handled(self.revision)
         self._ruleset = -1 if self.revision == 0 else self._create(allow_network=allow_network)
 
     def _create(self, *, allow_network: bool) -> int:
@@ -88,9 +97,7 @@ class AllowList:
     def add(self, allowed: Place) -> None:
         """Allow one place."""
         if self._ruleset >= 0:
-            attributes = _PATH_BENEATH.pack(allowed.rights & self._handled, allowed.descriptor)
-            buffer = ctypes.create_string_buffer(attributes, len(attributes))
-            linux.call("landlock_add_rule", self._ruleset, _RULE_PATH_BENEATH, buffer, 0)
+            linux.call("landlock_add_rule", self._ruleset, _RULE_PATH_BENEATH, allowed.rule, 0)
 
     def add_path(self, path: str, rights: int) -> None:
         """Allow one place, found now."""

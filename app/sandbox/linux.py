@@ -39,6 +39,10 @@ _CAPABILITY_VERSION_3: Final = 0x20080522
 _M_ARENA_MAX: Final = -8
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_syscall = _libc.syscall
+# Six arguments as the kernel's calls have them, so that nothing has to be converted one by one.
+_syscall.argtypes = (ctypes.c_long,) * 7
+_syscall.restype = ctypes.c_long
 
 
 def _checked(result: int, doing: str) -> int:
@@ -53,8 +57,10 @@ def call(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char]) -> in
     number = syscalls.number(name, MACHINE) if MACHINE in syscalls.ARCHITECTURES else None
     if number is None:
         raise OSError(38, f"{name}: not known on {MACHINE}")
-    passed = [ctypes.c_long(item) if isinstance(item, int) else item for item in arguments]
-    return _checked(_libc.syscall(ctypes.c_long(number), *passed), name)
+    # What is passed by address has to outlive the call, which is why it is named.
+    kept = [ctypes.create_string_buffer(item) if isinstance(item, bytes) else item for item in arguments]
+    words = [item if isinstance(item, int) else ctypes.addressof(item) for item in kept]
+    return _checked(_syscall(number, *words, *(0,) * (6 - len(words))), name)
 
 
 def prctl(option: int, value: int, doing: str) -> None:

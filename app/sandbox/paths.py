@@ -10,6 +10,7 @@ import pwd
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -45,21 +46,25 @@ def _refuse_wide(given: str, path: str) -> None:
         raise AgentPathError(
             f"agent path {given!r} lies in {inside}, which no replay may read; copy the agent elsewhere"
         )
-    if path in _WIDE or path in _homes() or path in (os.path.realpath(tempfile.gettempdir()), app_root()):
+    if path in _WIDE or path in _own_places(os.environ.get("HOME"), os.geteuid(), tempfile.gettempdir()):
         raise AgentPathError(
             f"agent path {given!r} would let the agent read far more than its own code;"
             " name the folder that holds its modules"
         )
 
 
-def _homes() -> set[str]:
-    homes = set()
-    with suppress(KeyError, RuntimeError):  # a container may run under a uid that no password file knows
-        homes.add(os.path.realpath(Path.home()))
-        homes.add(os.path.realpath(pwd.getpwuid(os.geteuid()).pw_dir))
-    return homes
+@cache
+def _own_places(home: str | None, uid: int, temporary: str) -> frozenset[str]:
+    """Home folders, the place of temporary files and the app's own; the arguments are what they depend on."""
+    places = {os.path.realpath(temporary), app_root()}
+    if home:
+        places.add(os.path.realpath(home))
+    with suppress(KeyError):  # a container may run under a uid that no password file knows
+        places.add(os.path.realpath(pwd.getpwuid(uid).pw_dir))
+    return frozenset(places)
 
 
+@cache
 def app_root() -> str:
     """The folder that holds the package `app`: a checkout, or the place where packages are installed."""
     return str(Path(os.path.realpath(__file__)).parents[2])

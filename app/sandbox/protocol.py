@@ -7,6 +7,7 @@ the process that never runs any. What a run itself has to say arrives on a pipe 
 from __future__ import annotations
 
 import json
+import os
 import struct
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -76,7 +77,7 @@ class Order(NamedTuple):
     The request is a file of two parts, `order_and_request`, because neither has a size that a message could hold.
 
     `places` are pairs of an agent path as given and where it really is, `readable` pairs of a real path and whether
-    all beneath it may be read. `slot` picks the user id, where there is a choice.
+    all beneath it may be read. `slot` picks the user id, where there is a choice. Without `scratch` it writes nowhere.
     """
 
     places: list[tuple[str, str]]
@@ -112,6 +113,12 @@ def split_order(data: bytes) -> tuple[Order, bytes]:
     (length,) = _LENGTH.unpack_from(data)
     end = _LENGTH.size + length
     return Order.decode(data[_LENGTH.size : end]), data[end:]
+
+
+def order_in(descriptor: int) -> Order:
+    """The order alone, from the file that holds `order_and_request`; its position is not moved."""
+    (length,) = _LENGTH.unpack(os.pread(descriptor, _LENGTH.size, 0))
+    return Order.decode(os.pread(descriptor, length, _LENGTH.size))
 
 
 def report(**fields: Any) -> bytes:

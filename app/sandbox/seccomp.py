@@ -123,6 +123,13 @@ class Template:
         mark = struct.pack("=I", _OWN_PID)
         self._places = [at for at in range(4, len(self._code), 8) if self._code[at : at + 4] == mark]
 
+    def install(self, own_pid: int) -> None:
+        """Carry the filter for `own_pid` from here on, in every thread to come; needs `no_new_privs`, for good."""
+        code = self.program_for(own_pid)
+        body = ctypes.create_string_buffer(code, len(code))
+        header = ctypes.create_string_buffer(struct.pack("=HxxxxxxQ", len(code) // 8, ctypes.addressof(body)), 16)
+        linux.call("seccomp", _SECCOMP_SET_MODE_FILTER, 0, header)
+
     def program_for(self, own_pid: int) -> bytes:
         """The filter for the process that sees itself as `own_pid`: it may signal nobody else."""
         code = bytearray(self._code)
@@ -158,13 +165,6 @@ def _assemble(machine: str, *, allow_network: bool) -> bytes:
     code += _words(_ABOVE, _LAST_REVIEWED, 0, 1) + _words(_RETURN, _refuse(errno.ENOSYS))
     code += _words(_RETURN, _refuse(errno.EPERM))
     return b"".join(code)
-
-
-def install(code: bytes) -> None:
-    """Carry the filter from here on, in every thread to come; needs `no_new_privs` and cannot be undone."""
-    body = ctypes.create_string_buffer(code, len(code))
-    header = ctypes.create_string_buffer(struct.pack("=HxxxxxxQ", len(code) // 8, ctypes.addressof(body)), 16)
-    linux.call("seccomp", _SECCOMP_SET_MODE_FILTER, 0, header)
 
 
 def _words(operation: int, value: int, if_true: int = 0, if_false: int = 0) -> list[bytes]:

@@ -21,6 +21,7 @@ from app.sandbox.protocol import FRAME, MAX_MESSAGE
 
 _CHUNK: Final = 1 << 20
 _TICK_S: Final = 0.05
+_REST: Final = 10  # how many times as long as measuring the scratch folder took we leave it alone
 # A process that is not ready by now will not be; a killed run that is not gone by now is stuck in the kernel.
 _START_S: Final = 60.0
 _DEATH_S: Final = 10.0
@@ -58,6 +59,7 @@ class Supervisor:
         self._over = False
         self._would_block = False  # of the latest read
         self._next_look = self._deadline - _START_S + _TICK_S
+        self._next_measure = self._next_look
 
     def follow(self) -> Outcome:
         """Return when the run has ended; what it wrote until then is in the outcome."""
@@ -167,8 +169,16 @@ class Supervisor:
             self._end(Ending.CANCELLED)
         elif self._threads() > self._limits.processes:
             self._end(Ending.PROCESS_LIMIT)
-        elif scratch.exceeds(self._folder, self._limits.scratch_bytes):
+        elif now >= self._next_measure and self._exceeds_scratch():
             self._end(Ending.SCRATCH_LIMIT)
+
+    def _exceeds_scratch(self) -> bool:
+        """Measure the scratch folder, the less often the longer that takes: a deep tree must not keep us busy."""
+        begun = time.monotonic()
+        exceeds = scratch.exceeds(self._folder, self._limits.scratch_bytes)
+        ended = time.monotonic()
+        self._next_measure = ended + _REST * (ended - begun)
+        return exceeds
 
     def _threads(self) -> int:
         if self._pid is None:

@@ -254,7 +254,7 @@ def test_a_flood_of_prints(attempt: Attempt) -> None:
 
 @pytest.mark.parametrize("how", ["one_file", "files", "depth"])
 def test_filling_scratch(attempt: Attempt, how: str, tmp_path: Path) -> None:
-    finished = attempt(f"tries:fill_scratch_with_{how}", Limits(wall_s=5, cpu_s=5, scratch_bytes=8 << 20))
+    finished = attempt(f"tries:fill_scratch_with_{how}", Limits(wall_s=60, cpu_s=30, scratch_bytes=8 << 20))
     if how == "depth":
         assert said(finished) == "deep"
     else:
