@@ -50,6 +50,7 @@ class ContainedTool(Tool):
     _bench: Bench = PrivateAttr()
     _original: Any = PrivateAttr()
     _name: str = PrivateAttr()
+    _described: dict[str, Any] | None = PrivateAttr(default=None)
 
     @classmethod
     def around(cls, name: str, original: Any, bench: Bench) -> ContainedTool:
@@ -60,6 +61,12 @@ class ContainedTool(Tool):
     @classmethod
     def tool_type(cls) -> ToolType:
         return ToolType.FUNCTION
+
+    def described(self) -> dict[str, Any]:
+        """The tool as a model sees it; made once, for a schema takes long."""
+        if self._described is None:
+            self._described = _described(self.metadata)
+        return self._described
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         run, name = self._bench.now(), self._name
@@ -107,7 +114,10 @@ class ContainedConnection(BaseChatModelConnection):
         full = {
             "connection": name,
             "messages": [plain(message) for message in messages],
-            "tools": [_described(tool) for tool in tools or ()],
+            "tools": [
+                tool.described() if isinstance(tool, ContainedTool) else _described(tool.metadata)
+                for tool in tools or ()
+            ],
             "parameters": plain(kwargs),
         }
         return _Question(run, name, full).answer(lambda: self._ask(messages, tools, kwargs))
@@ -318,9 +328,7 @@ def _only_if_allowed(run: Run, kind: str, name: str, told: Any) -> None:
         )
 
 
-def _described(tool: Any) -> dict[str, Any]:
-    """A tool as the model sees it."""
-    metadata = tool.metadata
+def _described(metadata: Any) -> dict[str, Any]:
     return {
         "name": metadata.name,
         "description": metadata.description,
