@@ -1,7 +1,8 @@
 """The example's support desk at work: an in-process broker, the command of its pipeline, and its tickets.
 
 The broker forgets everything when it ends, so each start is a new desk: its topics are made anew, and so is what its
-pipeline remembers. What the console collected and opened before stays.
+pipeline remembers. The console forgets what it collected of the former desk, whose keys began at seq 0 as well; what
+was opened before stays, with its evidence.
 """
 
 from __future__ import annotations
@@ -9,10 +10,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
+
+import psycopg
+from psycopg import sql
 
 from app import resource
 from app.demo.broker import EmbeddedBroker
-from app.demo.traffic import TOPICS, Traffic
+from app.demo.traffic import PIPELINE, TOPICS, Traffic
+
+_DAYS: Final = (
+    "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_class p ON p.oid = i.inhparent"
+    " WHERE p.relnamespace = to_regnamespace(current_schema())"
+    " AND p.relname IN ('segments', 'attempts', 'keyed_records', 'undecodable', 'snapshots')"
+)
+_CLOSE: Final = "UPDATE incidents SET collect_until = NULL WHERE pipeline = %s AND collect_until IS NOT NULL"
 
 
 def example() -> Path:
@@ -29,6 +41,14 @@ class Desk:
         self._journal = folder / "refunds.journal"
         self._broker = EmbeddedBroker(TOPICS)
         self._traffic: Traffic | None = None
+
+    @staticmethod
+    def forget_former(owner_url: str) -> None:
+        """Drop what was collected of the former desk, and let nothing of the new one become evidence about it."""
+        with psycopg.connect(owner_url) as connection:
+            for (name,) in connection.execute(_DAYS).fetchall():
+                connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(name)))
+            connection.execute(_CLOSE, (PIPELINE,))
 
     def start(self) -> Path:
         """Open the broker and send the story; returns the configuration that names the broker's address."""

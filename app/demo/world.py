@@ -62,6 +62,7 @@ class World:
                 schema.upgrade(urls.owner, application=APPLICATION)
             # All load at the same time.
             if self._desk is not None:
+                self._desk.forget_former(urls.owner)
                 self.config = self._desk.start()
                 self._spawn("pipeline", self._desk.command(), self._environment())
             self._spawn("worker", self._command("worker"), self._environment(urls))

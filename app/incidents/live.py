@@ -146,6 +146,8 @@ async def live_status(session: ReadSession, incident: Incident) -> LiveStatus:
         calls_model=None if about is None else _calls_model(about),
         exporting=exporting,
         searching=searching,
+        emitted=None if about is None or about.category != "activation" else len(about.intents),
+        followed={stream.stream for stream in (await live.streams(session, incident.pipeline or "")).values()},
     )
     ready = is_ready(held)
     found = await live.freezes(session, incident_id=incident.id, limit=1)

@@ -47,6 +47,12 @@ COMMITTED: Final = TableRow(
     "in the snapshot, until later activations push them out or six hours pass",
     "exactly, as long as its requests and intents did not read memory that was overwritten since",
 )
+FIRST: Final = TableRow(
+    "the first activation of a key, completed or suspended",
+    "exact: it began with none",
+    "in the snapshot, until later activations push them out or six hours pass",
+    "exactly, once a snapshot holds its model responses; none from before it is needed",
+)
 FAILED: Final = TableRow(
     "failed",
     "exact: a failed attempt commits nothing",
@@ -80,7 +86,8 @@ class Held:
     """What is known of an incident: roles of its evidence, the attempt, and what is under way.
 
     `calls_model` is None where that is not known; `status` is the attempt's as recorded, `selected` whether the
-    evidence selects an attempt.
+    evidence selects an attempt. `emitted` counts the intents of the attempt as collected (None: not known), `followed`
+    names the streams whose topics intake follows.
     """
 
     roles: Collection[str]
@@ -92,6 +99,8 @@ class Held:
     calls_model: bool | None
     exporting: bool
     searching: bool
+    emitted: int | None = None
+    followed: Collection[str] = ()
 
 
 def table_row(held: Held) -> TableRow | None:
@@ -99,7 +108,7 @@ def table_row(held: Held) -> TableRow | None:
     if held.status in ("failed", "timed out"):
         return FAILED
     if held.status is not None:
-        return COMMITTED
+        return FIRST if _is_first(held) else COMMITTED
     return PENDING if held.selected else None
 
 
@@ -150,8 +159,8 @@ def _envelope(held: Held) -> Missing | None:
 def _snapshot(held: Held) -> Missing | None:
     if "snapshot" in held.roles or "snapshots" in held.roles:
         return None
-    # A start at seq 0 began from nothing, and what called no model needs no responses.
-    if held.calls_model is False and held.kind == "start" and held.seq == 0:
+    # What called no model needs no responses.
+    if held.calls_model is False and _is_first(held):
         return None
     remedy = "The pipeline is being asked for it." if held.exporting else "Export the key."
     return Missing(
@@ -176,12 +185,28 @@ def _mismatch(held: Held) -> Missing | None:
 def _comparable(held: Held) -> list[Missing]:
     """What a replay can do without, but a comparison cannot."""
     gains = [
-        ("intents", "intents", "arguments of intents that no snapshot holds pending are not compared", True),
+        (
+            "intents",
+            "intents",
+            "arguments of intents that no snapshot holds pending are not compared",
+            held.emitted != 0,
+        ),
         ("outputs", "outputs", "outputs are not compared", True),
         ("errors", "errors", "the detail of the error is not compared", held.status == "failed"),
     ]
     return [
-        Missing(what, why, f"Name the topic of {what} in hindcast.toml, or hand the stream in.", blocks=False)
+        Missing(what, why, _remedy(held, what), blocks=False)
         for role, what, why, applies in gains
         if applies and role not in held.roles
     ]
+
+
+def _remedy(held: Held, stream: str) -> str:
+    if stream in held.followed:
+        return "Its topic is followed and none of this key has come: it comes by itself, or there was none."
+    return f"Name the topic of {stream} in hindcast.toml, or hand the stream in."
+
+
+def _is_first(held: Held) -> bool:
+    """Whether it began a life of its key, and so from nothing."""
+    return held.kind == "start" and held.seq == 0

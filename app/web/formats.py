@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -25,6 +26,11 @@ def utc(ms: int | None) -> str:
         return NOT_RECORDED
     text = iso(ms)
     return f"{ms} ms since 1970" if text is None else text.replace("T", " ")
+
+
+def clocks(words: str) -> str:
+    """Words of ours in which a clock stands as a number, with the time that people read in its place."""
+    return re.sub(r"(?<=event time )\d+", lambda found: utc(int(found[0])), words)
 
 
 def duration(ms: int | None) -> str:

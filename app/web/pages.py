@@ -76,6 +76,7 @@ def _environment(templates: Path) -> Environment:
     environment.globals.update(asset=asset, version=__version__, link=_link)
     environment.filters.update(
         breakable=_breakable,
+        clocks=formats.clocks,
         capitalize_first=lambda words: words[:1].upper() + words[1:],
         duration=formats.duration,
         iso=formats.iso,

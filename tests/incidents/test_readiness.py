@@ -10,6 +10,7 @@ from app.incidents.readiness import (
     CACHE_WINDOW_MS,
     COMMITTED,
     FAILED,
+    FIRST,
     PENDING,
     Held,
     is_ready,
@@ -88,6 +89,9 @@ def test_the_detail_of_an_error_matters_for_failures_only() -> None:
 def test_the_row_of_the_table() -> None:
     assert table_row(WHOLE) is COMMITTED
     assert table_row(replace(WHOLE, status="suspended")) is COMMITTED
+    assert table_row(replace(WHOLE, seq=0)) is FIRST
+    assert table_row(replace(WHOLE, seq=0, kind="resume")) is COMMITTED
+    assert table_row(replace(WHOLE, seq=0, status="failed")) is FAILED
     assert table_row(replace(WHOLE, status="failed")) is FAILED
     assert table_row(replace(WHOLE, status="timed out")) is FAILED
     assert table_row(replace(WHOLE, status=None, kind="resume")) is PENDING
@@ -102,3 +106,17 @@ def test_the_window_of_the_cache_counts_from_the_attempts_clock() -> None:
     assert closed is not None
     assert (open_still.left_ms, closed.left_ms) == (1, -1)
     assert open_still.closes_at_ms == 1000 + 21_600_000
+
+
+def test_what_an_attempt_never_emitted_is_not_missing() -> None:
+    held = without("intents")
+    assert [one.what for one in missing(held)] == ["intents"]
+    assert [one.what for one in missing(replace(held, emitted=1))] == ["intents"]
+    assert missing(replace(held, emitted=0)) == ()
+
+
+def test_a_topic_that_is_followed_need_not_be_named() -> None:
+    (unknown,) = missing(without("outputs"))
+    assert unknown.remedy == "Name the topic of outputs in hindcast.toml, or hand the stream in."
+    (followed,) = missing(replace(without("outputs"), followed={"outputs", "traces"}))
+    assert followed.remedy.startswith("Its topic is followed and none of this key has come")

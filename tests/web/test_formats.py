@@ -53,6 +53,12 @@ def test_digests_keep_their_head() -> None:
     assert formats.short("short") == "short"
 
 
+def test_a_clock_in_words_is_a_time() -> None:
+    told = "the answer to intent 7 of event time 1795918447512, one of a batch of 3"
+    assert formats.clocks(told) == "the answer to intent 7 of event time 2026-11-29 02:14:07.512Z, one of a batch of 3"
+    assert formats.clocks("traces of the key") == "traces of the key"
+
+
 # complaint 36: one helper writes times, and nothing else does
 def test_no_other_module_formats_a_time() -> None:
     web = Path(formats.__file__).parent
