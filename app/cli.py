@@ -27,6 +27,8 @@ COMMANDS: Final = {
     "backup": "write everything in the database to one file",
     "restore": "read a back-up into an empty database",
     "doctor": "say what is configured, reachable, confined and out of date",
+    "purge": "remove incidents that were closed long enough ago",
+    "erase": "remove everything of one key, to answer an erasure request",
 }
 
 EXIT_INTERNAL: Final = 70

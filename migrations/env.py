@@ -8,6 +8,7 @@ from app.incidents import decodings as _decodings  # noqa: F401
 from app.incidents import flink_models as _flink_models  # noqa: F401
 from app.incidents import live_models as _live_models  # noqa: F401  its tables belong to the metadata
 from app.incidents import pool as _pool  # noqa: F401
+from app.incidents import purge_models as _purge_models  # noqa: F401
 from app.incidents import share_models as _share_models  # noqa: F401
 from app.incidents.models import Base
 

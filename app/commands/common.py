@@ -72,7 +72,7 @@ def read_settings(config: Path | None) -> Settings:
     try:
         settings = load(config)
         if settings.database.url is None and (urls := attach(settings.home)) is not None:
-            return settings.with_database(urls.app, urls.owner)
+            return settings.with_database(urls.app, urls.owner, urls.purge or None)
     except (SettingsError, PostgresError) as error:
         raise CommandError(str(error)) from error
     return settings

@@ -20,6 +20,11 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="ROLE",
         help="who gets the application's rights (default: the user of database.url)",
     )
+    parser.add_argument(
+        "--purge-role",
+        metavar="ROLE",
+        help="who alone may remove evidence (default: the user of database.purge_url)",
+    )
 
     parser.add_argument(
         "--before-deploy",
@@ -36,12 +41,18 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         start_logging(args)
-        owner, role = _roles(read_settings(args.config), args.application_role)
-        at = schema.upgrade(owner, application=role, before_deploy=args.before_deploy)
+        settings = read_settings(args.config)
+        owner, role = _roles(settings, args.application_role)
+        purger = args.purge_role or _user(settings.database.purge_url)
+        at = schema.upgrade(owner, application=role, purger=purger, before_deploy=args.before_deploy)
     except (CommandError, SettingsError, schema.SchemaError) as error:
         print(f"hindcast migrate: {error}", file=sys.stderr)
         return 2
-    print(f"{schema.shown(owner)} is at revision {at}" + (f"; role {role} has its rights" if role else ""))
+    print(
+        f"{schema.shown(owner)} is at revision {at}"
+        + (f"; role {role} has its rights" if role else "")
+        + (f"; role {purger} may remove evidence" if purger else "")
+    )
     if at != schema.HEAD:
         print(f"revision {schema.HEAD} waits for `hindcast migrate`, once no older version runs any more")
     return 0
@@ -49,8 +60,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _roles(settings: Settings, told: str | None) -> tuple[str, str | None]:
     """Find the owner's URL and the application's role; None where one user is both."""
+    owner = settings.database.owner_url or settings.database_url
+    role = told or _user(settings.database.url)
+    return owner, None if role == _user(owner) else role
+
+
+def _user(url: str | None) -> str | None:
     from sqlalchemy.engine import make_url
 
-    owner = settings.database.owner_url or settings.database_url
-    role = told or (make_url(settings.database.url).username if settings.database.url else None)
-    return owner, None if role == make_url(owner).username else role
+    return make_url(url).username if url else None

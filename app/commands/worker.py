@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from app.jobs.replayer import SandboxedReplayer
+    from app.jobs.retention import Retention
     from app.settings import Settings
 
 
@@ -58,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
         only=only,
         hooks=hooks,
         watch=watch,
+        retention=_retention(settings),
     )
     try:
         asyncio.run(worker.run())
@@ -69,6 +71,13 @@ def run(args: argparse.Namespace) -> int:
         hooks.close()
         replayer.close()
     return 0
+
+
+def _retention(settings: Settings) -> Retention | None:
+    from app.jobs.retention import Retention
+
+    url, days = settings.database.purge_url, settings.retention.closed_days
+    return None if url is None or days is None else Retention(url, days, settings.retention.every_h * 3600)
 
 
 def _builds(told: str | None, settings: Settings) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ __all__ = ["EmbeddedPostgres", "PostgresError", "Urls", "attach"]
 SUPERUSER: Final = "postgres"
 OWNER: Final = "hindcast_owner"
 APPLICATION: Final = "hindcast_app"
+PURGER: Final = "hindcast_purge"
 DATABASE: Final = "hindcast"
 
 _START_S: Final = 60.0
@@ -61,11 +62,15 @@ _CARELESS: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Urls:
-    """How to reach the server, by role: `app` works, `owner` migrates, `superuser` makes databases (tests only)."""
+    """How to reach the server, by role.
+
+    `app` works, `owner` migrates, `purge` removes what need not be kept, `superuser` makes databases (tests only).
+    """
 
     app: str
     owner: str
     superuser: str
+    purge: str
 
 
 class EmbeddedPostgres:
@@ -90,13 +95,16 @@ class EmbeddedPostgres:
         places = self._places = arrange(self.home)
         self._lock = _own(places)
         try:
-            passwords = _passwords(places)
+            known = _passwords(places)
+            passwords = known if PURGER in known else {**known, PURGER: secrets.token_urlsafe(24)}
             fresh = self._prepare(places, passwords)
             urls = _urls(places, passwords)
             self._launch(places)
             if fresh:
                 _create_roles(urls, passwords)
                 places.prepared.touch()
+            elif PURGER not in known:
+                _create_role(urls, places, passwords)
             _write_private(places.urls, json.dumps({"pid": os.getpid(), **asdict(urls)}))
         except BaseException:
             self.stop()
@@ -212,7 +220,7 @@ def attach(home: Path) -> Urls | None:
         told = json.loads((keep / "urls.json").read_text())
     except FileNotFoundError as error:
         raise PostgresError(f"the embedded PostgreSQL in {keep} is still starting or stopping; try again") from error
-    return Urls(told["app"], told["owner"], told["superuser"])
+    return Urls(told["app"], told["owner"], told["superuser"], told.get("purge", ""))
 
 
 def _own(places: Places) -> IO[str]:
@@ -243,7 +251,7 @@ def _locked(lock: IO[str]) -> bool:
 
 
 def _passwords(places: Places) -> dict[str, str]:
-    """Read the passwords of the three roles, made at random the first time."""
+    """Read the passwords of the roles, made at random the first time."""
     try:
         known: dict[str, str] = json.loads(places.passwords.read_text())
         return known
@@ -255,7 +263,7 @@ def _passwords(places: Places) -> dict[str, str]:
             ) from None
         # Where the data lies elsewhere, the person removed the state folder to begin anew.
         places.prepared.unlink(missing_ok=True)
-        made = {role: secrets.token_urlsafe(24) for role in (SUPERUSER, OWNER, APPLICATION)}
+        made = {role: secrets.token_urlsafe(24) for role in (SUPERUSER, OWNER, APPLICATION, PURGER)}
         _write_private(places.passwords, json.dumps(made))
         return made
 
@@ -264,21 +272,35 @@ def _urls(places: Places, passwords: Mapping[str, str]) -> Urls:
     def url(role: str, database: str) -> str:
         return f"postgresql://{role}:{passwords[role]}@/{database}?host={quote(str(places.sockets), safe='')}"
 
-    return Urls(url(APPLICATION, DATABASE), url(OWNER, DATABASE), url(SUPERUSER, "postgres"))
+    return Urls(url(APPLICATION, DATABASE), url(OWNER, DATABASE), url(SUPERUSER, "postgres"), url(PURGER, DATABASE))
 
 
 def _create_roles(urls: Urls, passwords: Mapping[str, str]) -> None:
-    """Make the owner of the tables and the application's role, which owns nothing and may not create anything."""
+    """Make the owner of the tables, and roles that own nothing and may not create anything."""
     import psycopg
     from psycopg import sql
 
     with psycopg.connect(urls.superuser, autocommit=True) as connection:
-        for role in (OWNER, APPLICATION):
+        for role in (OWNER, APPLICATION, PURGER):
             statement = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}")
             connection.execute(statement.format(sql.Identifier(role), sql.Literal(passwords[role])))
         connection.execute(f"CREATE DATABASE {DATABASE} OWNER {OWNER}")
         connection.execute(f"REVOKE ALL ON DATABASE {DATABASE} FROM PUBLIC")
-        connection.execute(f"GRANT CONNECT ON DATABASE {DATABASE} TO {APPLICATION}")
+        connection.execute(f"GRANT CONNECT ON DATABASE {DATABASE} TO {APPLICATION}, {PURGER}")
+
+
+def _create_role(urls: Urls, places: Places, passwords: Mapping[str, str]) -> None:
+    """Make the role of retention in a database that is older than it; its password is written once it is there."""
+    import psycopg
+    from psycopg import sql
+
+    with psycopg.connect(urls.superuser, autocommit=True) as connection:
+        known = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (PURGER,)).fetchone()
+        verb = "ALTER" if known else "CREATE"
+        statement = sql.SQL(verb + " ROLE {} LOGIN PASSWORD {}")
+        connection.execute(statement.format(sql.Identifier(PURGER), sql.Literal(passwords[PURGER])))
+        connection.execute(f"GRANT CONNECT ON DATABASE {DATABASE} TO {PURGER}")
+    _write_private(places.passwords, json.dumps(dict(passwords)))
 
 
 def _check_version(places: Places) -> None:

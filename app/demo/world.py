@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from app.demo.desk import Desk
-from app.demo.postgres import APPLICATION, EmbeddedPostgres, Urls
+from app.demo.postgres import APPLICATION, PURGER, EmbeddedPostgres, Urls
 from app.demo.processes import die_with, end
 from app.settings import Settings
 
@@ -59,13 +59,14 @@ class World:
             try:
                 schema.check(urls.app)  # saves loading Alembic when there is nothing to do
             except schema.SchemaError:
-                schema.upgrade(urls.owner, application=APPLICATION)
+                schema.upgrade(urls.owner, application=APPLICATION, purger=PURGER)
             # All load at the same time.
             if self._desk is not None:
                 self._desk.forget_former(urls.owner)
                 self.config = self._desk.start()
                 self._spawn("pipeline", self._desk.command(), self._environment())
-            self._spawn("worker", self._command("worker"), self._environment(urls))
+            purging = self._environment(urls, HINDCAST_DATABASE_PURGE_URL=urls.purge)
+            self._spawn("worker", self._command("worker"), purging)
             address = ["--host", self.settings.console.host, "--port", str(self.settings.console.port)]
             self._spawn(
                 "web",

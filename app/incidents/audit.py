@@ -23,6 +23,8 @@ class Action(StrEnum):
     CASE_CHANGED = "case.changed"
     NOTE_ADDED = "note.added"
     NOTE_EDITED = "note.edited"
+    INCIDENT_PURGED = "incident.purged"
+    KEY_ERASED = "key.erased"
     INCIDENTS_LINKED = "incidents.linked"
     INCIDENTS_UNLINKED = "incidents.unlinked"
     LOG_IMPORTED = "event_log.imported"

@@ -14,6 +14,7 @@ __all__ = [
     "IncidentError",
     "NotFound",
     "Outdated",
+    "Purged",
     "QueueFull",
     "UnknownBuild",
     "UnknownPipeline",
@@ -96,6 +97,15 @@ class WrongState(IncidentError):
     def __init__(self, action: str, state: str, allowed: str, what: str = "a run") -> None:
         self.state = state
         super().__init__(f"cannot {action} {what} that is {state.replace('_', ' ')}; it must be {allowed}")
+
+
+class Purged(NotFound):
+    """An incident that was here, and was removed for good; `when_ms` and `why` are what its tombstone says."""
+
+    def __init__(self, ident: str, when_ms: int, why: str) -> None:
+        super().__init__("incident", ident)
+        self.when_ms = when_ms
+        self.why = why
 
 
 class Outdated(IncidentError):

@@ -139,6 +139,7 @@ class Incident(Base):
         Index(None, "created_at", "id"),
         Index(None, "changed_at", "id"),
         Index(None, "tags", postgresql_using="gin"),
+        Index(None, "closed_at", postgresql_where=text("closed_at IS NOT NULL")),
         Index(None, "entity_key", "seq"),
         Index(
             "ix_incidents_collecting",

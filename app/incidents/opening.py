@@ -6,6 +6,7 @@ session and never commit.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Sequence
 from typing import Final
 
@@ -64,7 +65,13 @@ async def open_incident(
     session.add(incident)
     await session.flush()
     incident.collect_until = incident.created_at + round(COLLECT_S * 1000)
-    detail = {"pipeline": pipeline, "key": entity_key.hex(), "seq": incident.seq, "clock_ms": incident.clock_ms}
+    # The trail is kept for good, so it names the key by its digest.
+    detail = {
+        "pipeline": pipeline,
+        "key_sha256": hashlib.sha256(entity_key).hexdigest(),
+        "seq": incident.seq,
+        "clock_ms": incident.clock_ms,
+    }
     record_event(session, Action.INCIDENT_OPENED, who=who, subject=incident.id, detail=detail)
     await refresh_incident(session, incident, about)
     await request_gathering(session, incident, who=who)

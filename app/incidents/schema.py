@@ -20,14 +20,14 @@ from app.incidents.errors import IncidentError
 from app.incidents.store import ReadSession, driver_url
 
 # The newest revision below `migrations/`; a test holds it to the folder, so that a start need not load Alembic.
-HEAD: Final = "0009"
+HEAD: Final = "0010"
 # Revisions that take something away, and so may only run once no older code works any more: `phase = "post"` in their
 # files, which a test holds this to. All others only add, and run before new code is deployed.
 POST: Final[tuple[str, ...]] = ()
 
 _LOCK: Final = 0x48494E44  # "HIND": one migration at a time, whoever starts them
 
-_READ_ONLY: Final = ("alembic_version", "queue_schema", "schema_floor", "audit_links")
+_READ_ONLY: Final = ("alembic_version", "queue_schema", "schema_floor", "audit_links", "tombstones")
 _APPEND_ONLY: Final = (
     "blobs", "evidence", "run_rows", "run_ledger", "audit_events",
     "console_keys",
@@ -39,6 +39,12 @@ _CHANGEABLE: Final = (
     "shares", "notes", "flink_logs", "flink_runs", "api_tokens",
 )  # fmt: skip
 _PASSING: Final = ("drafts", "draft_files", "attempts", "decodings", "incident_links", "workers", "sessions")
+# The role of retention reads and deletes these; what it keeps of a segment it writes anew.
+_REMOVABLE: Final = (
+    "incidents", "evidence", "blobs", "runs", "run_rows", "run_ledger", "shares", "notes", "note_versions",
+    "case_changes", "incident_links", "exports", "export_answers", "gatherings", "decodings", "freezes", "drafts",
+    "draft_files", "segments", "attempts", "keyed_records", "snapshots", "undecodable", "flink_records", "flink_runs",
+)  # fmt: skip
 _SEQUENCES: Final = ("collected_ids",)
 _FUNCTIONS: Final = ("hindcast_add_day(integer)", "hindcast_drop_day(integer)")
 
@@ -71,10 +77,13 @@ def needed() -> str:
     return revision
 
 
-def upgrade(url: str | URL, *, application: str | None = None, before_deploy: bool = False) -> str:
+def upgrade(
+    url: str | URL, *, application: str | None = None, purger: str | None = None, before_deploy: bool = False
+) -> str:
     """Create or upgrade all tables, then grant the role `application` its work (None: the owner works itself).
 
-    `url` is the owner's. `before_deploy` stops at what the new code needs, which the running code still works with.
+    `url` is the owner's. `purger` is the role of retention, which alone may remove evidence (None: nobody may).
+    `before_deploy` stops at what the new code needs, which the running code still works with.
     Returns the revision. Safe to repeat and to start twice at once; one transaction per revision. Raises `SchemaError`.
     """
     engine = create_engine(driver_url(url), connect_args={"connect_timeout": 10})
@@ -92,6 +101,8 @@ def upgrade(url: str | URL, *, application: str | None = None, before_deploy: bo
                 connection.execute(_RAISE_FLOOR, {"floor": floor})
                 if application is not None and application != make_url(url).username:
                     _grant(connection, application)
+                if purger is not None:
+                    _grant_removal(connection, purger, (application, make_url(url).username))
     except (OperationalError, ProgrammingError) as error:
         raise SchemaError(f"cannot migrate {shown(url)}: {_first_line(error)}") from error
     finally:
@@ -214,11 +225,34 @@ def _run_alembic(connection: Connection, target: str) -> None:
         raise SchemaError(f"cannot migrate: {error}; is the database newer than this Hindcast?") from error
 
 
-def _grant(connection: Connection, role: str) -> None:
+def _grant_removal(connection: Connection, role: str, others: tuple[str | None, ...]) -> None:
+    """Let the role of retention remove things, and write down that it did; it can change nothing that stays."""
+    if role in others:
+        raise SchemaError(
+            f"the role of retention, {role!r}, is the owner or the application as well: then whoever serves pages could"
+            " remove evidence; create another: CREATE ROLE hindcast_purge LOGIN"
+        )
+    name = _known(connection, role, "role of retention")
+    for rights, relations in (
+        ("SELECT", ("streams", "shapes", "alembic_version", "queue_schema")),
+        ("UPDATE (reason, error_type)", ("shapes",)),
+        ("SELECT, DELETE", _REMOVABLE),
+        ("INSERT", ("segments",)),
+        ("SELECT, INSERT", ("tombstones", "audit_events")),
+    ):
+        connection.execute(text(f"GRANT {rights} ON {', '.join(relations)} TO {name}"))
+
+
+def _known(connection: Connection, role: str, what: str) -> str:
+    """The name of a role, quoted for a statement. Raises `SchemaError` where there is none of that name."""
     known = connection.execute(text("SELECT 1 FROM pg_roles WHERE rolname = :role"), {"role": role}).scalar()
     if known is None:
-        raise SchemaError(f'the application\'s role {role!r} does not exist; create it: CREATE ROLE "{role}" LOGIN')
-    name = connection.dialect.identifier_preparer.quote(role)
+        raise SchemaError(f'the {what} {role!r} does not exist; create it: CREATE ROLE "{role}" LOGIN')
+    return str(connection.dialect.identifier_preparer.quote(role))
+
+
+def _grant(connection: Connection, role: str) -> None:
+    name = _known(connection, role, "application's role")
     queue = connection.execute(
         text(
             "SELECT c.relname, c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE"

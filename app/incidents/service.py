@@ -21,6 +21,7 @@ from app.incidents.errors import (
     ImportRefused,
     IncidentError,
     NotFound,
+    Purged,
     QueueFull,
     UnknownBuild,
     WrongState,
@@ -44,6 +45,7 @@ from app.incidents.ledger import (
 from app.incidents.listing import Page, list_incidents
 from app.incidents.models import Draft, DraftFile, Evidence, Incident, LedgerRow, Run, RunKind, RunRow, RunState
 from app.incidents.previews import Preview, Previews
+from app.incidents.purge import tombstone_of
 from app.incidents.rows import Filters
 from app.incidents.runs import (
     LivedBuild,
@@ -255,8 +257,11 @@ async def latest_runs(session: ReadSession, incidents: Sequence[Incident]) -> di
 
 
 async def get_incident(session: ReadSession, incident_id: str) -> Incident:
-    """Load one incident. Raises `NotFound`."""
-    return found(await db.incident(session, incident_id), "incident", incident_id)
+    """Load one incident. Raises `NotFound`, `Purged` for one that was removed for good."""
+    incident = await db.incident(session, incident_id)
+    if incident is None and (gone := await tombstone_of(session, incident_id)) is not None:
+        raise Purged(incident_id, gone.at, f"{gone.what}: {gone.reason}")
+    return found(incident, "incident", incident_id)
 
 
 # Small helpers -------------------------------------------------------------------------------------------------------

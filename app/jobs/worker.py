@@ -27,6 +27,7 @@ from app.incidents.tending import tending
 from app.jobs.decoding import DecodeTask, HookRunner
 from app.jobs.queue import HEARTBEAT_S, POLL_S, STALLED_S, drop_stalled, open_queue
 from app.jobs.replayer import Replayer
+from app.jobs.retention import Retention, keeping_house
 from app.jobs.tasks import ReplayTask
 from app.operations import health, metrics, tracing
 from app.operations.health import Check, Word
@@ -54,6 +55,7 @@ class Worker:
     only: Collection[str] | None = None
     hooks: HookRunner | None = None
     watch: tuple[str, int] | None = None
+    retention: Retention | None = None
     name: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
     _stopping: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _hurried: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -69,7 +71,8 @@ class Worker:
         async with Changes(self.url) as changes:
             task = ReplayTask(store, changes, self.replayer, self.name, self.jobs, self.lease_s, self.limit_s)
             try:
-                async with tending(store), self._known(store, task), self._watched(store):
+                house = keeping_house(self.retention)
+                async with tending(store), self._known(store, task), self._watched(store), house:
                     while not self._stopping.is_set():
                         await self._work(task, DecodeTask(store, self.hooks))
             finally:

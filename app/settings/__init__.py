@@ -23,7 +23,7 @@ from app.settings.access import Access, problem_of
 from app.settings.base import Section, SettingsError
 from app.settings.builds import Build, placed
 from app.settings.explain import explain
-from app.settings.sections import Collector, Console, Database, Flink, Redaction, Sandbox, Worker
+from app.settings.sections import Collector, Console, Database, Flink, Redaction, Retention, Sandbox, Worker
 
 MIB: Final = 1024 * 1024
 FILE_NAME: Final = "hindcast.toml"
@@ -41,6 +41,7 @@ class _File(Section):
     redaction: Redaction = Redaction()
     access: Access = Access()
     collector: Collector = Collector()
+    retention: Retention = Retention()
     flink: Flink = Flink()
     builds: tuple[Build, ...] = ()
     pipelines: tuple[Pipeline, ...] = ()
@@ -132,9 +133,9 @@ class Settings(_File):
         """Find a pipeline by its name."""
         return next((pipeline for pipeline in self.pipelines if pipeline.name == name), None)
 
-    def with_database(self, url: str, owner_url: str | None = None) -> Settings:
+    def with_database(self, url: str, owner_url: str | None = None, purge_url: str | None = None) -> Settings:
         """Return the same settings over another database (an embedded one that was just found or started)."""
-        database = self.database.model_copy(update={"url": url, "owner_url": owner_url})
+        database = self.database.model_copy(update={"url": url, "owner_url": owner_url, "purge_url": purge_url})
         return self.model_copy(update={"database": database})
 
     def with_console(self, **changes: object) -> Settings:
@@ -146,6 +147,7 @@ ENVIRONMENT: Final[dict[str, str]] = {
     "HINDCAST_CONFIG": f"Path of the configuration file; default `{FILE_NAME}` in the current folder, if there is one.",
     "HINDCAST_DATABASE_URL": "The application's database; wins over `database.url`.",
     "HINDCAST_DATABASE_OWNER_URL": "The same database as the owner of the tables; wins over `database.owner_url`.",
+    "HINDCAST_DATABASE_PURGE_URL": "The same database as the role of retention; wins over `database.purge_url`.",
     "HINDCAST_TOKEN": f"The start-up token, at least {_SHORTEST_TOKEN} characters; default: random at each start.",
     "HINDCAST_METRICS": "`[HOST:]PORT` for `/metrics`, `/healthz` and `/readyz` of a process, as `--metrics`"
     " (docs/operations.md); default: nowhere.",
@@ -153,6 +155,13 @@ ENVIRONMENT: Final[dict[str, str]] = {
     "HINDCAST_HOME": "State folder (embedded database); default `.hindcast` in a checkout, else"
     " `~/.local/state/hindcast`.",
 }
+
+
+_DATABASE_URLS: Final = (
+    ("HINDCAST_DATABASE_URL", "url"),
+    ("HINDCAST_DATABASE_OWNER_URL", "owner_url"),
+    ("HINDCAST_DATABASE_PURGE_URL", "purge_url"),
+)
 
 
 def load(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
@@ -164,7 +173,7 @@ def load(file: Path | None = None, environment: Mapping[str, str] | None = None)
     env = {name: value for name, value in (os.environ if environment is None else environment).items() if value}
     source = _find(file, env)
     told = {} if source is None else _read(source)
-    for variable, key in (("HINDCAST_DATABASE_URL", "url"), ("HINDCAST_DATABASE_OWNER_URL", "owner_url")):
+    for variable, key in _DATABASE_URLS:
         if variable in env and isinstance(told.setdefault("database", {}), dict):
             told["database"][key] = env[variable]
     try:
@@ -226,6 +235,5 @@ def _read_token(env: Mapping[str, str]) -> str:
 
 __all__ = [
     "ENVIRONMENT", "FILE_NAME", "MIB", "Access", "Build", "Collector", "Console", "Database", "Flink", "Redaction",
-    "Sandbox",
-    "Settings", "SettingsError", "Worker", "home", "load",
+    "Retention", "Sandbox", "Settings", "SettingsError", "Worker", "home", "load",
 ]  # fmt: skip

@@ -50,7 +50,14 @@ class Database(Section):
         None, description="The same database as the owner of the tables; only `hindcast migrate` uses it.", repr=False
     )
 
-    @field_validator("url", "owner_url")
+    purge_url: str | None = Field(
+        None,
+        description="The same database as the role of retention, which alone may remove evidence; `hindcast purge`,"
+        " `hindcast erase` and the workers' retention use it.",
+        repr=False,
+    )
+
+    @field_validator("url", "owner_url", "purge_url")
     @classmethod
     def _is_postgresql(cls, value: str | None) -> str | None:
         if value is not None and not re.match(r"postgres(ql)?(\+\w+)?://", value):
@@ -152,4 +159,18 @@ class Collector(Section):
     )
     export_timeout_s: float = Field(
         60.0, description="Seconds after which an export that was not answered is timed out.", gt=0, le=86400
+    )
+
+
+class Retention(Section):
+    """How long incidents are kept."""
+
+    closed_days: int | None = Field(
+        None,
+        description="Days after which an incident that was closed, and is not pinned, is removed; without it none is.",
+        ge=1,
+        le=36500,
+    )
+    every_h: float = Field(
+        1.0, description="Hours between two looks of a worker for incidents to remove.", gt=0, le=8760
     )

@@ -19,6 +19,7 @@ from app.incidents.errors import (
     IncidentError,
     NotFound,
     Outdated,
+    Purged,
     QueueFull,
     UnknownBuild,
     UnknownPipeline,
@@ -56,6 +57,7 @@ from app.web import (
 )
 from app.web.auditing import AGAIN_S
 from app.web.config import MIB, WebSettings
+from app.web.formats import utc
 from app.web.forms import Limits
 from app.web.gate import Gate
 from app.web.identity import Identities, Recent
@@ -148,6 +150,9 @@ def problem_of(error: Exception) -> Problem:
     match error:
         case Refused():
             return error.problem
+        case Purged():
+            what = f"The incident {error.ident!r} was here, and was removed {utc(error.when_ms)} ({error.why})."
+            return Problem(410, "Gone", what, remedy="Nothing of it is left but this, and digests of its evidence.")
         case NotFound():
             return not_found(f"There is no {error.kind} {error.ident!r} here.")
         case ImportRefused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import sha256
 
 import pytest
 
@@ -79,7 +80,7 @@ async def test_it_takes_the_events_of_its_key_and_of_nobody_else(intake: Intake,
             await session.execute(AuditEvent.__table__.select().where(AuditEvent.what == "incident.opened"))
         ).all()
     assert (kept.source["topic"], kept.source["offset"], kept.source["timestamp_ms"]) == ("t.traces", 0, 2000)
-    assert (event.subject, event.who, event.detail["key"]) == (incident.id, "ada", b"k".hex())
+    assert (event.subject, event.who, event.detail["key_sha256"]) == (incident.id, "ada", sha256(b"k").hexdigest())
 
 
 async def test_intents_and_errors_of_the_key_come_along(intake: Intake, topics: Topics, store: Store) -> None:
