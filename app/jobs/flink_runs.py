@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from app.flink.inside.messages import Handling, Policy, Request, Result
 from app.flink.rerun.case import Ran
+from app.flink.rerun.sound import problem
 from app.replay.rerun_pb2 import AgentCode, RerunRequest
 from app.sandbox.model import Finished
 
@@ -71,4 +72,8 @@ class SandboxedBuild:
                 result = Result.model_validate_json(finished.result.payload)
             except ValidationError as error:
                 ending, detail = "garbled_result", f"its answer is none: {error.errors()[0]['msg']}"
+            else:
+                wrong = problem(request, result)
+                if wrong is not None:
+                    result, ending, detail = None, "garbled_result", f"its answer does not hang together: {wrong}"
         return Ran(result, ending, detail, finished.printed, finished.refusals, confinement, finished.duration_ms)

@@ -7,8 +7,8 @@ that came out as recorded. What a changed build did with one input never reaches
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from app.flink.inside.messages import Call, Ending, Exchange, Input, InputResult, Outcome, Request, ToolAnswer
@@ -19,7 +19,7 @@ from app.flink.rerun.recorded import Recorded, from_wire, numbered, to_wire
 from app.replay.verdict import Outcome as Found
 from app.replay.verdict import Reason, Report
 
-_EMPTY: Final[list[Any]] = ["o", {}]
+PIECE: Final = 500  # inputs of one child, which has a time limit and an answer of bounded size
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,25 @@ class _Outcome:
 
     ran: Ran
     results: tuple[InputResult, ...]
+
+    def then(self, ran: Ran, results: tuple[InputResult, ...]) -> _Outcome:
+        """The same with a further piece."""
+        whole = replace(
+            ran,
+            refusals=tuple(dict.fromkeys((*self.ran.refusals, *ran.refusals))),
+            printed=self.ran.printed + ran.printed,
+            duration_ms=self.ran.duration_ms + ran.duration_ms,
+        )
+        return _Outcome(whole, self.results + results)
+
+
+def _continued(piece: Sequence[Input], left: Mapping[str, list[Any]]) -> Iterator[Input]:
+    """The same inputs; the first of each key gets the memory that the process before left, which this one has not."""
+    begun: set[str] = set()
+    for one in piece:
+        goes_on = one.memory is None and one.key not in begun and one.key in left
+        yield one.model_copy(update={"memory": left[one.key]}) if goes_on else one
+        begun.add(one.key)
 
 
 class Stretch:
@@ -118,10 +137,17 @@ class Stretch:
             self._input(one, memory, None if vouched is None else vouched.get(one.run.ref))
             for one, memory in zip(self._usable, memories, strict=True)
         ]
-        if not inputs:
-            return _Outcome(Ran(None, detail="nothing to run"), ())
-        ran = runner.run(Request(live=live, handling=dict(self._options.handling), inputs=inputs))
-        return _Outcome(ran, tuple(ran.result.inputs) if ran.result is not None else ())
+        done = _Outcome(Ran(None, detail="nothing to run"), ())
+        left: dict[str, list[Any]] = {}
+        for start in range(0, len(inputs), PIECE):
+            piece = list(_continued(inputs[start : start + PIECE], left))
+            ran = runner.run(Request(live=live, handling=dict(self._options.handling), inputs=piece))
+            results = tuple(ran.result.inputs) if ran.result is not None else ()
+            left |= {one.key: one.memory for one in results}
+            done = done.then(ran, results)
+            if len(results) < len(piece):
+                break
+        return done
 
     def _input(self, one: Recorded, memory: list[Any] | None, reference: Case | None) -> Input:
         begun = one.memory if one.memory is not None else memory

@@ -6,7 +6,7 @@ import pytest
 
 from app.flink.inside.messages import Handling
 from app.flink.model import Run
-from app.flink.rerun import render
+from app.flink.rerun import render, stretch
 from app.flink.rerun.case import Options
 from app.flink.rerun.stretch import Replayed, Stretch, summed
 from app.jobs.flink_runs import SandboxedBuild
@@ -129,3 +129,15 @@ def test_a_memory_that_nobody_vouches_for_makes_a_difference_worthless(desk: Des
     known = options(begins_empty=False, memory={"ada": {"visits": 1, "refunded": 3_300, "last.text": "x"}})
     (report,) = Stretch(second, desk("v1"), desk("v1"), known).replay().reports
     assert report.verdict.exit_code == 0
+
+
+def test_a_long_stretch_is_run_in_pieces_that_share_memory(
+    desk: Desk, runs: list[Run], limited: Replayed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stretch, "PIECE", 7)
+    pieces = Stretch(runs, desk("v2"), desk("v1"), options()).replay()
+    assert [one.verdict.as_json()["differences"] for one in pieces.reports] == [
+        one.verdict.as_json()["differences"] for one in limited.reports
+    ]
+    own = Stretch(runs, desk("v1"), desk("v1"), options()).replay()
+    assert summed(own)["verdicts"] == {"reproduced": 50}
