@@ -290,3 +290,35 @@ def default(model: type[BaseModel], name: str) -> str:
 @pytest.mark.parametrize("section", ["environment", *SECTIONS])
 def test_every_setting_is_documented_as_it_is(section: str) -> None:
     assert tables()[section] in DOCS.read_text(), f"write this into {DOCS.name}:\n{tables()[section]}"
+
+
+@pytest.mark.parametrize(
+    ("resources", "said"),
+    [
+        ('"tools:x" = "record"', "'tools:x' names no resource"),
+        ('"tool:" = "record"', "'tool:' names no resource"),
+        ('"tool:x" = "sometimes"', "policy"),
+        ('"tool:x" = { policy = "recorded", answer = 1 }', "an answer goes with a tool whose policy is `record`"),
+        ('"vector_store" = { answer = 1 }', "an answer goes with a tool whose policy is `record`"),
+    ],
+)
+def test_treatments_of_resources_are_checked(tmp_path: Path, resources: str, said: str) -> None:
+    (tmp_path / "hindcast.toml").write_text(
+        f'[[builds]]\nname = "b"\nagent = "a:A"\npaths = ["."]\ndriver = "flink"\n[builds.resources]\n{resources}\n'
+    )
+    with pytest.raises(settings.SettingsError, match=re.escape(said)):
+        settings.load(tmp_path / "hindcast.toml", {})
+
+
+def test_resources_and_hooks_fit_the_driver(tmp_path: Path) -> None:
+    def load(more: str) -> settings.Build:
+        (tmp_path / "hindcast.toml").write_text(f'[[builds]]\nname = "b"\nagent = "a:A"\npaths = ["."]\n{more}')
+        return settings.load(tmp_path / "hindcast.toml", {}).builds[0]
+
+    with pytest.raises(settings.SettingsError, match="by the driver 'flink' only"):
+        load('[builds.resources]\n"tool" = "block"\n')
+    with pytest.raises(settings.SettingsError, match="knows no registry"):
+        load('driver = "flink"\nregistry = "a:T"\n')
+    treated = load('driver = "flink"\n[builds.resources]\n"tool" = "block"\n"tool:x" = { answer = "y" }\n').resources
+    assert (treated["tool"].policy, treated["tool"].has_answer) == ("block", False)
+    assert (treated["tool:x"].policy, treated["tool:x"].answer) == ("record", "y")

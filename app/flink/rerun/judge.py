@@ -308,7 +308,7 @@ class _Judge:
         if self.recorded.overlapping:
             yield "Several requests of one model were under way at once; which of them called a tool is a conclusion."
         if self.recorded.run.concluded:
-            yield f"{self.recorded.run.concluded} records were put into this run by conclusion."
+            yield f"Put into this run by conclusion, not by name: {self.recorded.run.concluded} of its records."
         for refusal in self.case.ran.refusals[:10]:
             yield f"The sandbox kept the agent from something: {refusal}"
 
