@@ -8,7 +8,7 @@ neighbour.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
@@ -48,7 +48,7 @@ class Attempt:
 
     `kind` is `start`, `resume`, or empty where the trace does not tell (failures). `entry_step` is
     the step cursor at entry, known from the activation span; None for a failure.
-    `shared` are events that could equally belong to another attempt.
+    `shared` are events that could equally belong to another attempt, `strays` those that could belong to any key.
     """
 
     entity_key: bytes
@@ -59,6 +59,7 @@ class Attempt:
     entry_step: int | None = None
     records: list[TraceRecord] = field(default_factory=list)
     shared: list[TraceRecord] = field(default_factory=list)
+    strays: list[TraceRecord] = field(default_factory=list, repr=False)
     life: int = 0
 
     @property
@@ -125,37 +126,94 @@ class Attempt:
 
 def attempts_of(entity_key: bytes, records: Iterable[TraceRecord]) -> list[Attempt]:
     """All attempts of one key, ordered by seq, then by clock and entry step."""
-    by_seq = _by_seq(entity_key, records)
-    found = [attempt for seq, members in by_seq.items() for attempt in _Grouping(entity_key, seq).run(members)]
+    sorting = _Sorting(entity_key, list(records))
+    found = [
+        attempt
+        for seq, members in sorting.by_seq.items()
+        for attempt in _Grouping(entity_key, seq, sorting.open).run(members)
+    ]
     found.sort(key=lambda a: (a.seq, a.clock_ms, -1 if a.entry_step is None else a.entry_step))
+    for attempt in found:
+        attempt.strays = sorting.strays
     assign_lives(found)
     return found
 
 
-def _by_seq(entity_key: bytes, records: Iterable[TraceRecord]) -> dict[int, list[TraceRecord]]:
-    """Split a key's events by seq; the trace id decides, for agents may stage events without a seq."""
-    records = list(records)
-    seqs = {record.event.seq for record in records if record.event.entity_key == entity_key}
-    by_trace = {identity.trace_id(entity_key, seq): seq for seq in seqs}
-    grouped: dict[int, list[TraceRecord]] = defaultdict(list)
-    for record in records:
+class _Sorting:
+    """A key's events by seq.
+
+    The trace id decides, then the span that an event hangs on, for agents may stage events under ids of their own;
+    only then what the event itself says. `open` are events (by their bytes) that hang on spans of several seqs, and
+    stand under each of them; `strays` those that an agent of any key may have staged.
+    """
+
+    def __init__(self, entity_key: bytes, records: list[TraceRecord]) -> None:
+        self.by_seq: dict[int, list[TraceRecord]] = defaultdict(list)
+        self.open: set[bytes] = set()
+        self.strays: list[TraceRecord] = []
+        self._spans: dict[bytes, set[int]] = defaultdict(set)
+        self._clocks: set[tuple[int, int]] = set()
+        seqs = {record.event.seq for record in records if record.event.entity_key == entity_key}
+        by_trace = {identity.trace_id(entity_key, seq): seq for seq in seqs}
+        others: list[TraceRecord] = []
+        for record in records:
+            seq = by_trace.get(record.event.trace_id)
+            if seq is None:
+                others.append(record)
+                continue
+            self.by_seq[seq].append(record)
+            self._spans[record.event.span_id].add(seq)
+            self._clocks.add((seq, record.event.start_ms))
+        self._parents = _parents(others)
+        for record in others:
+            self._place(record, entity_key)
+
+    def _place(self, record: TraceRecord, entity_key: bytes) -> None:
         event = record.event
-        seq = by_trace.get(event.trace_id)
-        if seq is not None:
-            grouped[seq].append(record)
-        elif event.entity_key == entity_key:
-            grouped[event.seq].append(record)
-    return grouped
+        hung = {seq for span in _roots(event.parent_span_id, self._parents) for seq in self._spans.get(span, ())}
+        if len(hung) > 1:
+            hung = {seq for seq in hung if (seq, event.start_ms) in self._clocks} or hung
+        if len(hung) > 1 and event.entity_key == entity_key:
+            hung = hung & {event.seq} or hung
+        for seq in hung:
+            self.by_seq[seq].append(record)
+        if len(hung) > 1:
+            self.open.add(record.content)
+        elif not hung and event.entity_key == entity_key:
+            self.by_seq[event.seq].append(record)
+        elif not hung and event.trace_id != identity.trace_id(event.entity_key, event.seq):
+            self.strays.append(record)
+
+
+def _parents(records: Iterable[TraceRecord]) -> dict[bytes, set[bytes]]:
+    """Which spans each span hangs on; agents may use one span again and again."""
+    parents: dict[bytes, set[bytes]] = defaultdict(set)
+    for record in records:
+        parents[record.event.span_id].add(record.event.parent_span_id)
+    return parents
+
+
+def _roots(span: bytes, parents: Mapping[bytes, set[bytes]]) -> set[bytes]:
+    """A span, and those that it hangs on through others."""
+    waiting, seen = [span], set[bytes]()
+    while waiting:
+        one = waiting.pop()
+        if one not in seen:
+            seen.add(one)
+            waiting += parents.get(one, ())
+    return seen
 
 
 class _Grouping:
     """The grouping of one seq's events."""
 
-    def __init__(self, entity_key: bytes, seq: int) -> None:
+    def __init__(self, entity_key: bytes, seq: int, open_events: Set[bytes]) -> None:
         self.entity_key = entity_key
         self.seq = seq
+        self.open = open_events
         self.lone: list[Attempt] = []
         self.spans: dict[tuple[bytes, int, str], Attempt] = {}
+        self.parents: dict[bytes, set[bytes]] = {}
 
     def run(self, records: list[TraceRecord]) -> list[Attempt]:
         self.entries = self._entries(records)
@@ -168,6 +226,7 @@ class _Grouping:
                 self._lone_error(record)
             else:
                 rest.append(record)
+        self.parents = _parents(rest)
         for record in rest:
             self._child(record)
         found = [self._finish(attempt) for attempt in self.spans.values()]
@@ -218,19 +277,15 @@ class _Grouping:
         return attempt
 
     def _child(self, record: TraceRecord) -> None:
-        """An event inside an activation: its parent is the activation's span, its time the clock."""
+        """An event inside an activation: it hangs on the activation's span, and its time is the clock."""
         event = record.event
-        parent = event.parent_span_id
         # An agent may stage frames of its own; they carry the span of its activation, not a parent.
-        own = event.span_id if event.event_type in _FRAMES else parent
-        owners = [a for (span, _, _), a in self.spans.items() if span in (parent, own)]
-        fitting = [a for a in owners if a.clock_ms == event.start_ms] or owners
-        if len(fitting) == 1:
+        roots = _roots(event.span_id if event.event_type in _FRAMES else event.parent_span_id, self.parents)
+        owners = [a for (span, _, _), a in self.spans.items() if span in roots]
+        fitting = [a for a in owners if a.clock_ms == event.start_ms]
+        if len(fitting) == 1 and record.content not in self.open:
             fitting[0].records.append(record)
-        elif fitting:
-            for attempt in fitting:
-                attempt.shared.append(record)
-        elif self._is_escalation(event):
+        elif not fitting and self._is_escalation(event):
             self.lone.append(
                 Attempt(
                     self.entity_key,
@@ -240,8 +295,23 @@ class _Grouping:
                     records=[record],
                 )
             )
+        elif fitting or owners:
+            # An agent may stage events of another time; so may an attempt of the same span whose frames are missing.
+            for attempt in fitting or owners:
+                attempt.shared.append(record)
         else:
-            self._group(parent, event.start_ms, "").records.append(record)
+            self._orphaned(record, roots)
+
+    def _orphaned(self, record: TraceRecord, roots: set[bytes]) -> None:
+        """An event on a span that no traced activation has: its frames are missing, or the agent chose the span."""
+        event = record.event
+        attempts = list(self.spans.values())
+        known = next((root for root in roots if root in self.entries), None)
+        if known is not None or not attempts:
+            self._group(event.parent_span_id if known is None else known, event.start_ms, "").records.append(record)
+            return
+        for attempt in [a for a in attempts if a.clock_ms == event.start_ms] or attempts:
+            attempt.shared.append(record)
 
     def _is_escalation(self, event: TraceEvent) -> bool:
         """An intent that hangs on a span which no activation carries, at the step it names and with its id."""

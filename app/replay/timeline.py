@@ -78,11 +78,11 @@ def _recorded(plan: Plan, attempt: Attempt, result: RerunResult, comparison: Com
     if result.dead_letter.detail in originals.details:
         originals = replace(originals, details=[result.dead_letter.detail])
     records = list(attempt.records)
-    if attempt.shared:
+    if attempt.shared or attempt.strays:
         again = {content(event) for event in result.events}
         belonging = [record for record in attempt.shared if content(record.event) in again]
         left = len(attempt.shared) - len(belonging)
-        records += belonging
+        records += belonging + [record for record in attempt.strays if content(record.event) in again]
         comparison.unclaimed = left
         if left:
             comparison.notes.append(

@@ -1,0 +1,290 @@
+"""An agent that does what its event says; what it learned flows wherever the script lets it.
+
+Loaded twice: by the pipeline that records it, and by the replay. It must give the same results from the same inputs,
+whatever else happens in either process, but for the tool `noisy`, which reads the world.
+"""
+
+import asyncio
+import json
+import random
+import zlib
+
+from beam_agents import Escalate, HitlPolicy
+from beam_agents._protos import TraceEvent
+from beam_agents.core.agent import Complete, Suspend
+from beam_agents.core.batching import BatchPolicy
+from beam_agents.model.client import LlmRequest, LlmResponse, ProviderError, ServerError
+from beam_agents.model.facade import CircuitBreaker, DecodedResponse, LlmFacade, RetryPolicy, TokenUsage
+from beam_agents.tools import ToolRegistry, tool
+
+WORLD = {"noise": 0, "calls": 0, "retries": {}}
+
+
+def escalate(fallback):
+    return Escalate("boss", timeout_ms=500)
+
+
+CONFIG = {"hitl_policy": HitlPolicy(timeout_ms=900, intent_ttl_ms=800, max_escalations=2, on_timeout=escalate)}
+BATCH = {**CONFIG, "batch_policy": BatchPolicy.ADAPTIVE, "max_batch_size": 3}
+
+TOOLS = ToolRegistry()
+
+
+@tool
+def double(x: int) -> int:
+    """Twice as much."""
+    return 2 * x
+
+
+@tool
+def noisy(x: int) -> str:
+    """What the world says today."""
+    return f"{x}/{WORLD['noise']}"
+
+
+TOOLS.register(double)
+TOOLS.register(noisy)
+
+
+def decode(data):
+    return DecodedResponse(TokenUsage(len(data), 1, len(data) + 1), data.decode())
+
+
+class Provider:
+    """Answers every question anew, after a number of turns of the loop that hangs on the question."""
+
+    async def complete(self, request):
+        text = request.messages[-1]
+        WORLD["calls"] += 1
+        for _ in range(zlib.crc32(text.encode()) % 4):
+            await asyncio.sleep(0)
+        tried = WORLD["retries"].get(text, 0)
+        WORLD["retries"][text] = tried + 1
+        if text.startswith("shaky") and tried % 3 != 2:
+            raise ServerError(503)
+        return LlmResponse(f"{WORLD['calls']}:{text}".encode())
+
+
+def make_provider():
+    return Provider()
+
+
+class Learned:
+    """What one activation has learned so far."""
+
+    def __init__(self, ctx):
+        self.ctx = ctx
+        self.facts = []
+
+    def add(self, fact):
+        self.facts.append(str(fact))
+
+    def digest(self):
+        return f"{zlib.crc32('|'.join(self.facts).encode()):08x}"
+
+
+async def AGENT(ctx):
+    learned = Learned(ctx)
+    if ctx.is_resume:
+        scripts = [ctx.snapshot]
+        answer = ctx.resume_approval or ctx.resume_result
+        learned.add(str(answer))
+    else:
+        scripts = ctx.events
+    for script in scripts:
+        outcome = await follow(learned, json.loads(script or b"[]"))
+        if outcome is not None:
+            return outcome
+    return Complete()
+
+
+async def follow(learned, script):
+    for name, *arguments in script:
+        outcome = await globals()[f"do_{name}"](learned, *arguments)
+        if outcome is not None:
+            return outcome
+    return None
+
+
+# Memory
+
+
+async def do_get(learned, key):
+    try:
+        learned.add(learned.ctx.memory.get(key))
+    except TypeError:
+        learned.add("no scalar")
+
+
+async def do_ring(learned, key):
+    try:
+        learned.add(learned.ctx.memory.ring(key))
+    except TypeError:
+        learned.add("no ring")
+
+
+async def do_keys(learned):
+    learned.add(learned.ctx.memory.keys())
+
+
+async def do_size(learned):
+    learned.add(learned.ctx.memory.size_bytes)
+
+
+async def do_set(learned, key, value):
+    learned.ctx.memory.set(key, value.encode())
+
+
+async def do_keep(learned, key):
+    learned.ctx.memory.set(key, learned.digest().encode())
+
+
+async def do_append(learned, key, value):
+    try:
+        learned.ctx.memory.append(key, value.encode(), max_items=3)
+    except TypeError:
+        learned.add("scalar there")
+
+
+async def do_delete(learned, key):
+    learned.ctx.memory.delete(key)
+
+
+# Model and tools
+
+
+async def do_ask(learned, text):
+    learned.add((await learned.ctx.call_model(request(text))).response)
+
+
+async def do_tell(learned, text):
+    await do_ask(learned, f"{text} {learned.digest()}")
+
+
+def request(text):
+    return LlmRequest(model_id="m", messages=[text], tools_schema=None, sampling_params=None)
+
+
+async def do_race(learned, *texts):
+    """Several questions at once; what comes back first is learned first."""
+
+    async def one(text):
+        learned.add((await learned.ctx.call_model(request(text))).response)
+
+    await asyncio.gather(*(one(text) for text in texts))
+
+
+async def do_gather(learned, *texts):
+    """Several questions at once, learned in the order of the questions."""
+    for answer in await asyncio.gather(*(learned.ctx.call_model(request(text)) for text in texts)):
+        learned.add(answer.response)
+
+
+async def do_facade(learned, text, step):
+    ctx = learned.ctx
+    facade = LlmFacade(
+        ctx._provider,
+        ctx._replay_cache,
+        now_ms=ctx.now_ms,
+        rng=random.Random(1),
+        sleep=pause,
+        breaker=CircuitBreaker(endpoint="m", threshold=2, cooldown_ms=10),
+        retry_policy=RetryPolicy(3, 1, 2),
+        decode=decode,
+        staging=ctx,
+    )
+    try:
+        found = await facade.complete(request(text), entity_key=ctx.entity_key, seq=ctx.seq, step_index=step)
+    except ProviderError:
+        learned.add("provider failed")
+        return
+    learned.add(found.response.response)
+
+
+async def pause(ms):
+    await asyncio.sleep(0)
+
+
+async def do_double(learned, x):
+    learned.add(await learned.ctx.run_tool("double", {"x": x}))
+
+
+async def do_noisy(learned, x):
+    learned.add(await learned.ctx.run_tool("noisy", {"x": x}))
+
+
+# How it is served
+
+
+async def do_tally(learned):
+    learned.add(learned.ctx.tally())
+
+
+async def do_blob(learned):
+    learned.add([(entry.cache_key, entry.created_at_ms) for entry in learned.ctx.cache_blob().entries])
+
+
+async def do_staged(learned):
+    learned.add([dict(sorted(event.attributes.items())) for event in learned.ctx.staged_traces])
+
+
+# Events of its own
+
+
+async def do_nest(learned, depth, trace):
+    """A span of its own and others inside it, under the activation's trace id or one of its own."""
+    ctx = learned.ctx
+    parent = ctx.trace.span_id
+    for level in range(depth):
+        span = bytes([level + 1]) * 8
+        event = TraceEvent(span_id=span, parent_span_id=parent, event_type=3, start_ms=ctx.now_ms, end_ms=ctx.now_ms)
+        event.attributes["depth"] = str(level)
+        if trace:
+            event.trace_id = trace.encode() * 16
+        if not trace or trace == "k":
+            event.entity_key, event.seq = ctx.entity_key, ctx.seq
+        ctx.stage_trace(event)
+        parent = span
+
+
+# Endings
+
+
+async def do_act(learned, name, ttl_ms=None):
+    learned.ctx.act(name, '{"n": 1}', ttl_ms=ttl_ms)
+
+
+async def do_do(learned, name):
+    learned.ctx.act(name, json.dumps({"learned": learned.digest()}))
+
+
+async def do_approve(learned):
+    learned.ctx.request_approval(json.dumps({"learned": learned.digest()}))
+
+
+async def do_if(learned, then, otherwise):
+    return await follow(learned, then if int(learned.digest(), 16) % 2 else otherwise)
+
+
+async def do_suspend(learned, then):
+    return Suspend(json.dumps(then).encode())
+
+
+async def do_wait(learned, then):
+    return Suspend(json.dumps([["fact", learned.digest()], *then]).encode())
+
+
+async def do_fact(learned, fact):
+    learned.add(fact)
+
+
+async def do_out(learned):
+    return Complete(learned.digest().encode())
+
+
+async def do_end(learned):
+    return Complete(b"done")
+
+
+async def do_fail(learned):
+    raise ValueError(learned.digest())
