@@ -94,7 +94,7 @@ def _plan(files: list[EvidenceFile], code: AgentCode) -> None:
     counter = planner.counter(attempt, target.kind)
     state = planner.captured(attempt, target.kind, counter)
     assert state is not None
-    planner.plan(attempt, target.kind, planner.envelopes_of(attempt, target.kind), state)
+    planner.plan(attempt, target.kind, planner.members_of(attempt, target.kind), state)
 
 
 def fused() -> list[EvidenceFile]:

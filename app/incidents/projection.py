@@ -1,4 +1,4 @@
-"""From trace events to one row an attempt, grouped exactly as a replay would group them (`app.replay.attempts`).
+"""From trace events to one row an attempt, grouped exactly as a replay would group them (`app.replay.grouping`).
 
 Nearly every attempt arrives whole: START, its children, END. Those are recognised here at a fraction of the cost; all
 others are grouped by the replay's own code, over every event of their key and seq that is known. So the order of
@@ -24,9 +24,9 @@ from app.replay.attempts import (
     ATTRIBUTE_STATUS,
     Attempt,
     Category,
-    attempts_of,
 )
 from app.replay.evidence import TraceRecord
+from app.replay.grouping import attempts_of
 from app.wire import identity
 from app.wire.framing import read_varint, varint
 from app.wire.records import EventType, TraceEvent

@@ -9,8 +9,9 @@ from typing import Any, Final
 from app.incidents.deliveries import ERRORS, INTENTS, SNAPSHOTS, TRACES, check
 from app.incidents.segments import Raw
 from app.incidents.triggers import Trigger
-from app.replay.attempts import Category, attempts_of
+from app.replay.attempts import Category
 from app.replay.evidence import TraceRecord
+from app.replay.grouping import attempts_of
 from app.wire.records import ActivationErrorRecord, AgentEnvelope, StateSnapshot, ToolIntent, TraceEvent, parse
 
 KEYED: Final = {TRACES: "trace", INTENTS: "intent", ERRORS: "envelope", SNAPSHOTS: "snapshot"}

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from app.replay.attempts import Attempt
 from app.replay.evidence import Snapshot
 from app.replay.images import State
-from app.replay.rerun_pb2 import ToolAnswer
+from app.replay.rerun_pb2 import Retries, ToolAnswer
 from app.replay.select import Unanswerable
 from app.replay.verdict import Outcome, Reason
 from app.wire import identity
 from app.wire.records import EventType, LlmCacheBlob
 
 ATTRIBUTE_ATTEMPTS: Final = "beam_agents.attempts"
+PROVIDER_SIDE: Final = "provider-side"
+MAX_TRIES: Final = 1_000
 
 Entry = LlmCacheBlob.LlmCacheEntry
 
@@ -33,7 +36,7 @@ class Answers:
 
     `own` are the keys of answers that the attempt itself obtained. `cache` are served as hits, `provider` as if the
     provider gave them; `sources` names the snapshot of each cache key. `withheld` are captured entries that this
-    attempt cannot have consumed.
+    attempt cannot have consumed. `found` is the cache without the attempt's own answers, `obtained` those.
     """
 
     cache: LlmCacheBlob = field(default_factory=LlmCacheBlob)
@@ -43,6 +46,12 @@ class Answers:
     withheld: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     mode: str = "cache-first"
+    found: LlmCacheBlob = field(default_factory=LlmCacheBlob)
+    obtained: LlmCacheBlob = field(default_factory=LlmCacheBlob)
+
+    def as_obtained(self) -> Answers:
+        """The same answers, those that the attempt obtained coming from the provider's side, as they did."""
+        return replace(self, mode=PROVIDER_SIDE, cache=self.found, provider=self.obtained)
 
 
 class ToolAnswersError(ValueError):
@@ -106,6 +115,24 @@ def provider_side(attempt: Attempt | None) -> bool:
     )
 
 
+def retries_of(attempt: Attempt | None) -> list[Retries]:
+    """How often the provider failed before it answered, by the step and model of the call; fewest first.
+
+    Calls of one step and model have no order; equal ones were collapsed.
+    """
+    told: dict[tuple[int, str], set[str]] = defaultdict(set)
+    for record in () if attempt is None else attempt.records:
+        event = record.event
+        if event.event_type == EventType.LLM_CALL:
+            tries = event.attributes.get(ATTRIBUTE_ATTEMPTS, "1")
+            told[event.step_index, event.attributes.get("gen_ai.request.model", "")].add(tries)
+    return [
+        Retries(step_index=step, model=model, failed=failed)
+        for (step, model), tries in told.items()
+        if any(failed := sorted(int(n) - 1 for n in tries if n.isdecimal() and 0 < int(n[:9]) <= MAX_TRIES))
+    ]
+
+
 @dataclass(frozen=True)
 class Consumer:
     """Who asks: the attempt, its kind and clock, and the earlier attempts of its seq and life."""
@@ -145,17 +172,14 @@ def gather(consumer: Consumer, state: State, snapshots: Sequence[Snapshot]) -> A
         for entry in snapshot.record.llm_cache.entries:
             _consider(consumer, entry, snapshot.name, chosen, own, answers)
     answers.own = list(own)
-    if provider_side(consumer.attempt):
-        answers.mode = "provider-side"
-        answers.provider.entries.extend(own.values())
-    else:
-        chosen.update(own)
-    answers.cache.entries.extend(chosen.values())
-    _stamp(answers.cache)
-    _stamp(answers.provider)
+    answers.found.entries.extend(chosen.values())
+    answers.obtained.entries.extend(own.values())
+    answers.cache.entries.extend({**chosen, **own}.values())
+    for blob in (answers.found, answers.obtained, answers.cache):
+        _stamp(blob)
     for key in answers.sources:
         answers.withheld.pop(key, None)
-    return answers
+    return answers.as_obtained() if provider_side(consumer.attempt) else answers
 
 
 def _consider(

@@ -1,43 +1,79 @@
 """Which envelopes an adaptive flush took.
 
 Members are consecutive start envelopes of the key in arrival order, and their latest time is the
-clock; a member's own time need not be. Flushes before it took the envelopes before.
+clock; a member's own time need not be. Flushes before it took the envelopes before. A stream may lack
+an envelope, hold one twice or in another place, so what is read off it is not known for sure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from app.replay.attempts import Attempt
+from app.replay.attempts import Attempt, Category
 from app.replay.evidence import Evidence
+from app.replay.originals import details_of
 from app.replay.select import START, Target, Unanswerable, kind_of
+from app.replay.suspicion import BATCH, Suspect, Weight
 from app.replay.verdict import Outcome, Reason
-from app.wire.records import AgentEnvelope
+from app.wire.records import AgentEnvelope, serialize
+
+_SUFFIX: Final = re.compile(r"\bbatch_size=([1-9][0-9]{0,8}),trigger=(size|timer)$")
+_READ_OFF: Final = "its members were read off the events stream, which need not hold every envelope once and in order"
 
 
-def members_of(evidence: Evidence, target: Target, attempt: Attempt) -> list[AgentEnvelope]:
-    """The envelopes of a flush in arrival order; raises Unanswerable when they cannot be told."""
-    size = attempt.batch_size or 1
-    arrived = _starts(evidence, target.entity_key)
+@dataclass(frozen=True)
+class Members:
+    """The envelopes of an attempt in arrival order; `trigger` is why a batch was flushed, empty where there is none."""
+
+    envelopes: Sequence[AgentEnvelope]
+    trigger: str = ""
+    suspects: tuple[Suspect, ...] = ()
+
+
+@dataclass(frozen=True)
+class Flush:
+    """How many envelopes an attempt took, and what made it take them."""
+
+    size: int
+    trigger: str
+
+
+def flush_told(evidence: Evidence, attempt: Attempt) -> Flush | None:
+    """What a trace says of a flush, or of one that failed its dead letters; None where it was none or nothing tells."""
+    if attempt.category is not Category.FAILURE:
+        return Flush(attempt.batch_size, attempt.batch_trigger) if attempt.batch_size else None
+    told = {found.groups() for detail in details_of(evidence, attempt) if (found := _SUFFIX.search(detail))}
+    if len(told) != 1:
+        return None
+    size, trigger = told.pop()
+    return Flush(int(size), trigger)
+
+
+def members_of(evidence: Evidence, target: Target, attempt: Attempt, kind: str) -> Members:
+    """The envelopes that the target attempt took; raises Unanswerable when they cannot be told."""
+    flush = flush_told(evidence, attempt) if kind == START else None
+    trigger = "" if flush is None else flush.trigger
+    size = 1 if flush is None else flush.size
+    if size == 1 and attempt.clock_ms == target.envelope.event_time_ms:
+        return Members([target.envelope], trigger)
     if len(evidence.triggers) > 1 and len(evidence.triggers) == size:
-        return list(evidence.triggers)
-    windows = [
-        arrived[at : at + size]
-        for at in range(len(arrived) - size + 1)
-        if _fits(arrived[at : at + size], target.envelope, attempt.clock_ms)
-    ]
-    distinct = {b"".join(e.SerializeToString(deterministic=True) for e in w): w for w in windows}
-    if len(distinct) > 1:
-        taken = flush_of(arrived, target.all_attempts, attempt)
-        distinct = {k: w for k, w in distinct.items() if w == taken} or distinct
-    if len(distinct) == 1:
-        return next(iter(distinct.values()))
+        return Members(list(evidence.triggers), trigger)
+    arrived = _starts(evidence.events, target.entity_key)
+    taken = _from_the_beginning(evidence, arrived, target.all_attempts, attempt)
+    if taken and target.envelope in taken:
+        return Members(taken, trigger, (Suspect(BATCH, "", _READ_OFF, Weight.DIFFERENCE),))
+    windows = _windows(arrived, target.envelope, attempt.clock_ms, size)
+    if len(windows) == 1:
+        return Members(windows[0], trigger, (Suspect(BATCH, "", _READ_OFF),))
     raise Unanswerable(
         Outcome.IRREPRODUCIBLE,
         Reason(
             "batch_incomplete",
             f"the attempt took a batch of {size} envelopes and"
-            f" {'their membership is ambiguous' if distinct else 'only one of them is known'}",
+            f" {'their membership is ambiguous' if windows else 'only one of them is known'}",
             "Hand in the events stream of this key (--events), or every envelope of the batch in"
             " arrival order (--event, repeated).",
             {"batch_size": size},
@@ -45,24 +81,49 @@ def members_of(evidence: Evidence, target: Target, attempt: Attempt) -> list[Age
     )
 
 
-def _starts(evidence: Evidence, key: bytes) -> list[AgentEnvelope]:
-    return [e for e in evidence.events if e.entity_key == key and kind_of(e) == START]
+def _starts(envelopes: Iterable[AgentEnvelope], key: bytes) -> list[AgentEnvelope]:
+    return [e for e in envelopes if e.entity_key == key and kind_of(e) == START]
 
 
-def _fits(window: Sequence[AgentEnvelope], trigger: AgentEnvelope, clock_ms: int) -> bool:
-    return trigger in window and max(e.event_time_ms for e in window) == clock_ms
+def _windows(
+    arrived: Sequence[AgentEnvelope], trigger: AgentEnvelope, clock_ms: int, size: int
+) -> list[list[AgentEnvelope]]:
+    """Runs of envelopes that hold the trigger and whose latest time is the clock, each once."""
+    windows = [list(arrived[at : at + size]) for at in range(len(arrived) - size + 1)]
+    fitting = [w for w in windows if trigger in w and max(e.event_time_ms for e in w) == clock_ms]
+    return list({b"".join(map(serialize, window)): window for window in fitting}.values())
 
 
-def flush_of(envelopes: Sequence[AgentEnvelope], attempts: Sequence[Attempt], target: Attempt) -> list[AgentEnvelope]:
-    """What a flush took when every earlier one of its life took its share; empty if it does not fit."""
-    arrived = [e for e in envelopes if kind_of(e) == START]
-    at = 0
-    flushes = [a for a in attempts if a.life == target.life and a.committed and a.kind == START]
-    for flush in sorted(flushes, key=lambda a: a.seq):
-        size = flush.batch_size or 1
-        if flush is target:
-            taken = list(arrived[at : at + size])
-            fits = len(taken) == size and max(e.event_time_ms for e in taken) == target.clock_ms
-            return taken if fits else []
+def _from_the_beginning(
+    evidence: Evidence, arrived: Sequence[AgentEnvelope], attempts: Sequence[Attempt], target: Attempt
+) -> list[AgentEnvelope]:
+    """What a flush took when each before it, took its share; empty where that fits not."""
+    at, expected = 0, 0
+    for attempt, size in _shares(evidence, attempts, target.life):
+        taken = list(arrived[at : at + size])
+        if len(taken) < size or max(e.event_time_ms for e in taken) != attempt.clock_ms:
+            return []
+        if attempt is target:
+            whole = arrived[: at + size]
+            return taken if len({serialize(e) for e in whole}) == len(whole) else []
+        if attempt.committed and attempt.seq < expected:
+            return []
+        expected = attempt.seq
         at += size
     return []
+
+
+def _shares(evidence: Evidence, attempts: Sequence[Attempt], life: int) -> Iterator[tuple[Attempt, int]]:
+    """The attempts of a life that took start envelopes, in order, and how many each took."""
+    starts = [
+        a for a in attempts if a.life == life and ((a.committed and a.kind == START) or a.category is Category.FAILURE)
+    ]
+    for attempt in sorted(starts, key=lambda a: (a.seq, a.committed)):
+        flush = flush_told(evidence, attempt)
+        if flush is not None or attempt.committed:
+            yield attempt, 1 if flush is None else flush.size
+
+
+def flush_of(evidence: Evidence, attempts: Sequence[Attempt], target: Attempt) -> list[AgentEnvelope]:
+    """What a committed flush took, as far as the events stream tells; empty if it does not fit."""
+    return _from_the_beginning(evidence, _starts(evidence.events, target.entity_key), attempts, target)

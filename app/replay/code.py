@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.replay.rerun_pb2 import AgentCode
+from app.replay.steadiness import may_vary
 from app.runtime import standin
 
 
@@ -24,6 +25,7 @@ class LoadedCode:
     registry: Any
     decode: Any
     config: Mapping[str, Any]
+    may_vary: bool = False
 
 
 def load_code(code: AgentCode) -> LoadedCode:
@@ -41,6 +43,7 @@ def load_code(code: AgentCode) -> LoadedCode:
         registry=_resolve("registry", code.registry),
         decode=_resolve("decode", code.decode),
         config=_config(_resolve("config", code.config)),
+        may_vary=may_vary(code.paths),
     )
 
 

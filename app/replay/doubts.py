@@ -15,7 +15,7 @@ from typing import Final
 from app.replay.mapping import content
 from app.replay.rerun_pb2 import RerunRequest, RerunResult
 from app.replay.runner import FINISHED, Runner
-from app.replay.suspicion import Suspect, scalar_variants, unseen, variants, varied_json
+from app.replay.suspicion import Suspect, Weight, scalar_variants, unseen, variants, varied_json
 from app.wire.records import MemoryBlob
 
 LIMIT: Final = 12
@@ -29,6 +29,11 @@ class Doubt:
     why: str
     suspect: Suspect | None = None
     answer: int | None = None  # index among the request's tool answers
+
+    @property
+    def of_kind(self) -> bool:
+        """Whether it has just one other possibility, so that trying that one settles it."""
+        return self.suspect is not None and self.suspect.weight is Weight.KIND
 
     def requests(self, base: RerunRequest) -> Iterator[RerunRequest]:
         """The same request with other values in the place of the doubtful one."""
@@ -102,6 +107,25 @@ class Settler:
             self._settled[doubt] = self._settle(doubt)
         return self._settled[doubt]
 
+    def unsteady(self) -> bool:
+        """Whether the very same request comes out differently once more; a run without a result tells nothing."""
+        again = self._runner.run(self._request).result
+        return again is not None and _products(again) != _products(self._base)
+
+    def explains(self, doubt: Doubt, *, committed: bool) -> bool:
+        """Whether a run with another value goes another way, so that a difference may be the value's doing.
+
+        `committed` is how the recorded attempt ended: a run that ends otherwise is not the recorded one.
+        """
+        endings = (RerunResult.COMPLETED, RerunResult.SUSPENDED)
+        for request in doubt.requests(self._request):
+            varied = self._runner.run(request).result
+            if varied is None or varied.outcome == RerunResult.CACHE_MISS:
+                return True
+            if (varied.outcome in endings) == committed and _products(varied) != _products(self._base):
+                return True
+        return False
+
     def _settle(self, doubt: Doubt) -> Settled:
         proven = told = False
         pinned = True
@@ -126,6 +150,8 @@ class Settler:
                 return Settled(proven, [*moved, *slipped][0])
             # Where something that was compared moves as well, a looked-up product is pinned down by it.
             constrained = moved[0] if moved else constrained
+        if doubt.of_kind:
+            return Settled(proven, moved=None)
         if proven and not told:
             return Settled(proven=True, moved=None)
         if constrained is None:
@@ -137,6 +163,13 @@ def _compared(result: RerunResult, names: Sequence[str]) -> tuple[frozenset[byte
     """What of a run was held against a record: its trace, and the arguments that are not among the unseen."""
     args = {(i.intent_id, i.args_json) for i in result.intents if f"args:{i.intent_id}" not in names}
     return frozenset(content(event) for event in result.events), frozenset(args)
+
+
+def _products(result: RerunResult) -> tuple[object, ...]:
+    """Everything that a run produced."""
+    continuation = result.continuation.SerializeToString(deterministic=True)
+    detail = result.dead_letter.detail
+    return result.outcome, list(result.events), list(result.intents), list(result.outputs), continuation, detail
 
 
 def _copy(request: RerunRequest) -> RerunRequest:

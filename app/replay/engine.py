@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from app.replay import answers, missing
-from app.replay.attempts import REASON_TIMEOUT, Attempt, Category, same_start, tangled
+from app.replay import answers, missing, serving
+from app.replay.attempts import REASON_TIMEOUT, Attempt, Category
 from app.replay.digests import file_digests
 from app.replay.evidence import (
     Evidence,
@@ -22,10 +22,10 @@ from app.replay.evidence import (
 from app.replay.forward import Forward
 from app.replay.images import State
 from app.replay.judge import Judge
-from app.replay.ledger import attach
+from app.replay.lives import same_start
 from app.replay.mapping import type_name
 from app.replay.plan import Plan, Planner
-from app.replay.rerun_pb2 import AgentCode, RerunRequest, ToolAnswer
+from app.replay.rerun_pb2 import AgentCode, ToolAnswer
 from app.replay.runner import Runner
 from app.replay.select import START, Target, Unanswerable, intent_of, kind_of, select
 from app.replay.verdict import AttemptRef, Outcome, Reason, Report, Verdict
@@ -104,10 +104,7 @@ class _Replay:
         if self.target.pending is not None:
             return self._judged(self.planner.plan_pending(self.target.pending))
         reports = [self._attempt(attempt) for attempt in self.target.candidates]
-        best = min(
-            reports,
-            key=lambda r: (_PREFERENCE.index(r.verdict.outcome), len(r.verdict.differences)),
-        )
+        best = _best(reports)
         if best.verdict.outcome is not Outcome.REPRODUCED and self.target.refused is not None:
             return Report(_stopped(self.evidence, self.target.refused, best.verdict.attempt))
         if len(reports) == 1:
@@ -117,19 +114,23 @@ class _Replay:
 
     def _attempt(self, attempt: Attempt) -> Report:
         try:
-            plan = self._plan(attempt)
+            plans = self._plans(attempt)
         except Unanswerable as stop:
             ref = bare_ref(attempt, self.target.kind)
             return Report(_stopped(self.evidence, stop, ref))
-        return self._judged(plan)
+        return _best([self._judged(plan) for plan in plans])
 
-    def _plan(self, attempt: Attempt) -> Plan:
+    def _plans(self, attempt: Attempt) -> list[Plan]:
+        """How the attempt may be run again: in one way, but for a failed resume that may have come before an escalation
+        or after it.
+        """
         kind, intent = self.target.kind, self.target.intent_id
         refuse_unanswerable(attempt, self.planner.code)
         refuse_tangled(self.target, attempt)
-        envelopes = self.planner.envelopes_of(attempt, kind)
+        members = self.planner.members_of(attempt, kind)
         state = self._state(attempt, kind, intent)
-        return self.planner.plan(attempt, kind, envelopes, state, intent)
+        waits = self.planner.waits(attempt, kind, state, intent)
+        return [self.planner.plan(attempt, kind, members, state, intent, wait) for wait in waits]
 
     def _state(self, attempt: Attempt, kind: str, intent: str) -> State:
         """The best state to run from: captured, re-run from an earlier one, or the nearest."""
@@ -139,18 +140,21 @@ class _Replay:
             return captured
         forward = Forward(self.evidence, self.target, self.planner, self.runner)
         reached = forward.reach(attempt.life, counter)
-        return reached or self.planner.images(attempt.life).nearest(counter)
+        images = self.planner.images(attempt.life)
+        if reached is None:
+            return images.nearest(counter)
+        return images.met(reached) or reached
 
     def _judged(self, plan: Plan) -> Report:
-        request = RerunRequest()
-        request.CopyFrom(plan.request)
-        request.ledger_bytes = self.options.ledger_bytes
-        finished = self.runner.run(request)
-        judge = Judge(self.evidence, self.target, plan, self.runner, self.options.vindicated)
-        report = judge.judge(finished)
-        if finished.result is None or not self.options.ledger_bytes:
-            return report
-        return replace(report, ledger=attach(finished.result.ledger, report.rows))
+        kept = self.options.ledger_bytes
+        plan, finished = serving.run(self.runner, plan, kept)
+        judge = Judge(self.evidence, self.target, plan, self.runner, self.options.vindicated, kept)
+        return judge.judge(finished)
+
+
+def _best(reports: Sequence[Report]) -> Report:
+    """The report that says the most for the evidence."""
+    return min(reports, key=lambda r: (_PREFERENCE.index(r.verdict.outcome), len(r.verdict.differences)))
 
 
 def refuse_unanswerable(attempt: Attempt, code: AgentCode) -> None:
@@ -179,7 +183,7 @@ def refuse_unanswerable(attempt: Attempt, code: AgentCode) -> None:
 def refuse_tangled(target: Target, attempt: Attempt) -> None:
     """A key that was wiped and used again, with clocks that do not tell its lives apart."""
     fresh = target.kind == START and attempt.seq == 0 and attempt.committed
-    if (not fresh or same_start(target.all_attempts)) and tangled(target.all_attempts):
+    if (attempt.unsettled and not fresh) or same_start(target.all_attempts):
         raise Unanswerable(
             Outcome.IRREPRODUCIBLE,
             Reason(

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from app.replay import serving
 from app.replay.attempts import Attempt
-from app.replay.batches import flush_of
+from app.replay.batches import Members, flush_of
 from app.replay.evidence import Evidence
 from app.replay.images import Fit, State
+from app.replay.lives import settled
 from app.replay.plan import Planner
 from app.replay.rerun_pb2 import RerunResult
 from app.replay.runner import FINISHED, Runner
@@ -44,7 +46,7 @@ class Forward:
 
     def route(self, life: int, counter: int) -> tuple[State, tuple[Attempt, ...]] | None:
         """An exact state to begin from and the attempts to run through, their envelopes at hand; runs nothing."""
-        steps = {self.planner.counter(a, a.kind): a for a in self.target.all_attempts if a.life == life and a.committed}
+        steps = {self.planner.counter(a, a.kind): a for a in settled(self.target.all_attempts, life) if a.committed}
         base = self._base(life, counter, steps)
         if base is None:
             return None
@@ -81,10 +83,11 @@ class Forward:
     def _run(self, attempt: Attempt, state: State, envelopes: list[AgentEnvelope]) -> RerunResult | None:
         """The result of one step when it came out exactly as recorded, else None."""
         try:
-            plan = self.planner.plan(attempt, attempt.kind, envelopes, state, intent_of(envelopes[0]))
+            members = Members(envelopes, attempt.batch_trigger)
+            plan = self.planner.plan(attempt, attempt.kind, members, state, intent_of(envelopes[0]))
         except Unanswerable:
             return None
-        finished = self.runner.run(plan.request)
+        plan, finished = serving.run(self.runner, plan)
         result = finished.result
         if finished.ending != FINISHED or result is None or not committed(result):
             return None
@@ -97,7 +100,7 @@ class Forward:
         key = self.target.entity_key
         mine = [e for e in self.evidence.events if e.entity_key == key]
         if (attempt.batch_size or 1) > 1:
-            flush = flush_of(mine, self.target.all_attempts, attempt)
+            flush = flush_of(self.evidence, self.target.all_attempts, attempt)
             if flush:
                 yield flush
             return

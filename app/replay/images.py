@@ -11,8 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from app.replay.attempts import Attempt, Category, life_count
+from app.replay.attempts import Attempt, Category
+from app.replay.bonds import Bond, bonds_of, chain_of, lives
 from app.replay.evidence import Snapshot
+from app.replay.lives import settled
 from app.replay.select import RESUME, START, Unanswerable
 from app.replay.verdict import Outcome, Reason
 from app.wire.records import Continuation, LlmCacheBlob, MemoryBlob, serialize
@@ -23,15 +25,17 @@ class Fit(StrEnum):
 
     EMPTY = "empty"  # a fresh key: exact, without any snapshot
     EXACT = "exact"  # the snapshot of the very counter
+    MET = "met"  # a loose snapshot of the very counter, and the state that was re-run, are the same
     FORWARD = "forward"  # re-run from an earlier exact state, each step verified
+    OPEN = "open"  # of the very counter, but nothing ties it to this life of the key
     AFTER = "after"  # taken later: may miss or show what was written since
     BEFORE = "before"  # taken earlier: may miss what was written up to the attempt
     NONE = "none"
 
     @property
     def exact(self) -> bool:
-        """Whether it is known, by capture alone, to be the very state that the attempt ran from."""
-        return self in (Fit.EMPTY, Fit.EXACT)
+        """Whether it is known, by capture, to be the very state that the attempt ran from."""
+        return self in (Fit.EMPTY, Fit.EXACT, Fit.MET)
 
     @property
     def before(self) -> bool:
@@ -51,18 +55,39 @@ class State:
     source: str = ""
 
 
-def counter_before(attempt: Attempt, kind: str, attempts: Iterable[Attempt], intent: str = "") -> int:
-    """The commit counter that an attempt ran from."""
+def counter_before(
+    attempt: Attempt, kind: str, attempts: Iterable[Attempt], intent: str = "", snapshots: Sequence[Snapshot] = ()
+) -> int:
+    """The commit counter that an attempt ran from.
+
+    A captured wait says it of the resume that ended it, also where what came between was not traced.
+    """
     if kind == START:
         return attempt.seq
-    peers = [a for a in attempts if a.seq == attempt.seq and a.life == attempt.life]
+    peers = [a for a in settled(attempts, attempt.life) if a.seq == attempt.seq or a is attempt]
     resumes = sorted(
         (a for a in peers if a.committed and a.kind == RESUME),
         key=lambda a: (a.entry_step or 0, a.clock_ms),
     )
-    if attempt.committed:
-        return attempt.seq + 1 + resumes.index(attempt)
-    return attempt.seq + 1 + _resumes_before(attempt, peers, resumes, intent)
+    if not attempt.committed:
+        return attempt.seq + 1 + _resumes_before(attempt, peers, resumes, intent)
+    least = attempt.seq + 1 + resumes.index(attempt)
+    told = set(_captured_waits(attempt, peers, snapshots))
+    return told.pop() if len(told) == 1 and min(told) >= least else least
+
+
+def _captured_waits(resume: Attempt, peers: Sequence[Attempt], snapshots: Sequence[Snapshot]) -> Iterator[int]:
+    """Counters of the captured waits of a seq that end at a resume's entry step, be it after escalations."""
+    steps = {a.records[0].event.step_index for a in peers if a.category is Category.ESCALATION}
+    for snapshot in snapshots:
+        continuation = snapshot.record.continuation
+        if continuation.seq != resume.seq or not snapshot.record.HasField("continuation"):
+            continue
+        step = continuation.step_index
+        while step in steps and step != resume.entry_step:
+            step += 1
+        if step == resume.entry_step:
+            yield snapshot.counter
 
 
 def _resumes_before(failed: Attempt, peers: Sequence[Attempt], resumes: Sequence[Attempt], intent: str) -> int:
@@ -80,54 +105,42 @@ def _resumes_before(failed: Attempt, peers: Sequence[Attempt], resumes: Sequence
     return sum(resume.clock_ms <= failed.clock_ms for resume in resumes)
 
 
-def stamps(snapshot: Snapshot) -> Iterator[int]:
-    """Every activation clock that a snapshot's state carries."""
-    record = snapshot.record
-    for entry in record.memory.entries:
-        yield entry.last_access_ms
-    for cached in record.llm_cache.entries:
-        yield cached.created_at_ms
-        yield cached.last_access_ms
-    for intent in record.pending:
-        yield intent.created_at_ms
-    if record.HasField("continuation"):
-        yield record.continuation.suspended_at_ms
+def counters_of(attempts: Sequence[Attempt], snapshots: Sequence[Snapshot]) -> dict[int, int]:
+    """The counter that each committed attempt ran from, by the attempt's identity."""
+    sure = [a for a in attempts if a.committed and not a.unsettled]
+    return {id(a): counter_before(a, a.kind, attempts, snapshots=snapshots) for a in sure}
 
 
-def life_of(snapshot: Snapshot, attempts: Sequence[Attempt]) -> int | None:
+def life_of(snapshot: Snapshot, attempts: Sequence[Attempt], snapshots: Sequence[Snapshot] = ()) -> int | None:
     """The life of the key that a snapshot belongs to; None when its content does not tell."""
-    found = set(stamps(snapshot))
-    lives = life_count(attempts)
-    if lives == 1:
-        return None if _older_than_known(found, attempts) else 0
-    if not found:
-        return None
-    clocks = [{a.clock_ms for a in attempts if a.life == life} for life in range(lives)]
-    votes = [len(found & known) for known in clocks]
-    if max(votes) == 0:
-        latest = max(found)
-        begins = [min(known) for known in clocks if known]
-        return max(0, sum(begin <= latest for begin in begins) - 1)
-    return max(life for life, vote in enumerate(votes) if vote)
-
-
-def _older_than_known(found: set[int], attempts: Sequence[Attempt]) -> bool:
-    """Whether all stamps lie before the traced first start of the only known life."""
-    begins = [a.clock_ms for a in attempts if a.committed and a.kind == START and a.seq == 0]
-    if not found or not begins:
-        return False
-    return max(found) < begins[0] and not found & {a.clock_ms for a in attempts}
+    counters = counters_of(attempts, snapshots or [snapshot])
+    found = bonds_of(snapshot, [chain_of(attempts, life, counters) for life in lives(attempts)])
+    if Bond.SURE in found:
+        return found.index(Bond.SURE)
+    possible = [life for life, one in enumerate(found) if one is Bond.OPEN]
+    return possible[0] if len(possible) == 1 else None
 
 
 class Images:
     """The captured states of the target's life, by counter."""
 
-    def __init__(self, snapshots: Iterable[Snapshot], attempts: Sequence[Attempt], life: int) -> None:
+    def __init__(self, snapshots: Sequence[Snapshot], attempts: Sequence[Attempt], life: int) -> None:
         self.life = life
         self.bound: list[Snapshot] = []
-        self.unbound: list[Snapshot] = []
+        self.open: list[Snapshot] = []
+        counters = counters_of(attempts, snapshots)
+        chains = [chain_of(attempts, one, counters) for one in lives(attempts)]
         for snapshot in snapshots:
-            (self.bound if life_of(snapshot, attempts) == life else self.unbound).append(snapshot)
+            match bonds_of(snapshot, chains)[life]:
+                case Bond.SURE:
+                    self.bound.append(snapshot)
+                case Bond.OPEN:
+                    self.open.append(snapshot)
+
+    @property
+    def usable(self) -> list[Snapshot]:
+        """Those that are of this life, and those that may be."""
+        return [*self.bound, *self.open]
 
     def at(self, counter: int) -> list[Snapshot]:
         return [snapshot for snapshot in self.bound if snapshot.counter == counter]
@@ -149,15 +162,36 @@ class Images:
             )
         return state(captured[0], Fit.EXACT) if captured else None
 
+    def met(self, reached: State) -> State | None:
+        """A state that was re-run, as a loose snapshot of its counter holds it too: each ties the other down."""
+        for snapshot in self.open:
+            if snapshot.counter == reached.counter and _agree(snapshot, reached):
+                return state(snapshot, Fit.MET)
+        return None
+
     def nearest(self, counter: int) -> State:
-        """The best inexact state: the closest one after, else the closest before."""
-        after = [s for s in self.bound if s.counter > counter]
-        if after:
-            return state(min(after, key=lambda s: s.counter), Fit.AFTER)
-        before = [s for s in self.bound if s.counter < counter]
-        if before:
-            return state(max(before, key=lambda s: s.counter), Fit.BEFORE)
+        """The best inexact state: one of the counter itself, the closest one after, else the closest before."""
+        same = [s for s in self.open if s.counter == counter]
+        if same:
+            return state(same[0], Fit.OPEN)
+        for snapshots in (self.bound, self.open):
+            after = [s for s in snapshots if s.counter > counter]
+            if after:
+                return state(min(after, key=lambda s: s.counter), Fit.AFTER)
+            before = [s for s in snapshots if s.counter < counter]
+            if before:
+                return state(max(before, key=lambda s: s.counter), Fit.BEFORE)
         return State(Fit.NONE, counter, source="no snapshot of this life of the key")
+
+
+def _agree(snapshot: Snapshot, reached: State) -> bool:
+    """Whether memory is the same but for its version, and what waits as well."""
+    held, made = MemoryBlob(), MemoryBlob()
+    held.CopyFrom(snapshot.record.memory)
+    made.CopyFrom(reached.memory or MemoryBlob())
+    made.state_schema_version = held.state_schema_version
+    waits = snapshot.record.continuation if snapshot.record.HasField("continuation") else None
+    return held == made and waits == reached.continuation
 
 
 def _content(snapshot: Snapshot) -> bytes:
@@ -177,19 +211,37 @@ def state(snapshot: Snapshot, fit: Fit) -> State:
     )
 
 
-def escalated(continuation: Continuation, attempts: Iterable[Attempt], life: int) -> Continuation:
-    """A captured continuation, advanced by the escalations that were traced after it."""
-    current = Continuation()
-    current.CopyFrom(continuation)
+def escalations_of(continuation: Continuation, attempts: Iterable[Attempt], life: int) -> Iterator[Continuation]:
+    """A captured continuation, what it was before its escalations, and what each traced after it made of it.
+
+    Deadlines of the earlier ones are not known; no agent sees them.
+    """
     steps = {
         a.records[0].event.step_index: a
         for a in attempts
         if a.category is Category.ESCALATION and a.seq == continuation.seq and a.life == life
     }
-    while current.step_index in steps:
-        event = steps[current.step_index].records[0].event
-        current.pending_intent_ids.append(event.attributes["beam_agents.intent_id"])
-        current.deadline_ms = int(event.attributes["beam_agents.expires_at_ms"])
-        current.step_index += 1
-        current.escalations += 1
-    return current
+    yield from reversed(list(_before_escalations(continuation)))
+    yield continuation
+    while continuation.step_index in steps:
+        event = steps[continuation.step_index].records[0].event
+        advanced = Continuation()
+        advanced.CopyFrom(continuation)
+        advanced.pending_intent_ids.append(event.attributes["beam_agents.intent_id"])
+        advanced.deadline_ms = int(event.attributes["beam_agents.expires_at_ms"])
+        advanced.step_index += 1
+        advanced.escalations += 1
+        yield advanced
+        continuation = advanced
+
+
+def _before_escalations(continuation: Continuation) -> Iterator[Continuation]:
+    """The latest first."""
+    while continuation.escalations and continuation.step_index and continuation.pending_intent_ids:
+        earlier = Continuation()
+        earlier.CopyFrom(continuation)
+        earlier.pending_intent_ids.pop()
+        earlier.step_index -= 1
+        earlier.escalations -= 1
+        yield earlier
+        continuation = earlier

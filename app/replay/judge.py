@@ -7,25 +7,27 @@ then whether it differs, then whether what it read can be trusted, and only then
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from app.replay import compare, missing
 from app.replay.attempts import Attempt
+from app.replay.decide import Case, suspicious_serving
 from app.replay.digests import file_digests, products
 from app.replay.doubts import LIMIT, Doubt, Settler, of_answers, of_reads
 from app.replay.evidence import Evidence
+from app.replay.ledger import attach
 from app.replay.plan import Plan
 from app.replay.rerun_pb2 import RerunResult, ToolRun
 from app.replay.runner import FINISHED, Finished, Runner
 from app.replay.select import Target
-from app.replay.surfaces import Judged, judge_surfaces
+from app.replay.serving import Orders, other_retries
+from app.replay.surfaces import judge_surfaces
 from app.replay.suspicion import Suspect, suspects
 from app.replay.timeline import compare_run, replayed_events
 from app.replay.verdict import (
     AttemptRef,
     Outcome,
-    Reason,
     Report,
     Row,
     RowState,
@@ -34,33 +36,35 @@ from app.replay.verdict import (
 from app.wire import identity
 
 
+@dataclass
 class Judge:
     """Judges one planned re-run; `runner` is asked again only to vary what cannot be trusted."""
 
-    def __init__(
-        self,
-        evidence: Evidence,
-        target: Target,
-        plan: Plan,
-        runner: Runner,
-        vindicated: frozenset[str] = frozenset(),
-    ) -> None:
-        self.evidence = evidence
-        self.target = target
-        self.plan = plan
-        self.runner = runner
-        self.vindicated = vindicated
+    evidence: Evidence
+    target: Target
+    plan: Plan
+    runner: Runner
+    vindicated: frozenset[str] = frozenset()
+    ledger_bytes: int = 0
+    orders: Orders | None = None
+    settled: bool = False  # the way in which its answers come was tried out
 
     def judge(self, finished: Finished) -> Report:
-        """The verdict on a finished run."""
+        """The verdict on a finished run, with its ledger where one was kept."""
+        report = self._judged(finished)
+        if report.ledger or finished.result is None or not self.ledger_bytes:
+            return report
+        return replace(report, ledger=attach(finished.result.ledger, report.rows))
+
+    def _judged(self, finished: Finished) -> Report:
         base = self._base(finished)
         result = finished.result
         if result is None or finished.ending != FINISHED:
             return self._stopped(base, missing.from_ending(finished), result)
         found = suspects(result.reads, self.plan.state, self.plan.clocks, self.plan.counter)
         doubtful = [suspect for suspect in found if suspect.name not in self.vindicated]
-        base = replace(base, reads=tuple(_read(suspect, self.vindicated) for suspect in found))
-        stop = missing.from_result(self.plan, result, doubtful)
+        base = replace(base, reads=tuple(_read(suspect, self.vindicated) for suspect in found if suspect.is_read))
+        stop = missing.from_result(self.plan, result, [one for one in doubtful if one.is_read])
         if stop is not None:
             return self._stopped(base, stop, result)
         if self.plan.attempt is None:
@@ -118,6 +122,8 @@ class Judge:
 
     def _compared(self, base: Verdict, result: RerunResult, attempt: Attempt, doubtful: Sequence[Suspect]) -> Report:
         comparison = compare_run(self.plan, result)
+        if comparison.differs and (other := self._otherwise(result)) is not None:
+            return other
         judged = judge_surfaces(self.plan, attempt, result, comparison.rows)
         rows = tuple(comparison.rows)
         first = compare.first_divergence(rows)
@@ -133,13 +139,55 @@ class Judge:
         loose = () if first is not None else judged.loose
         settler = Settler(self.runner, self.plan.request, result, judged.unseen, loose)
         verdict = replace(verdict, served=self._with_proofs(base.served, result, settler))
-        outcome, headline, reason = self._decide(result, doubtful, judged, rows, settler, comparison.unclaimed)
-        if outcome is Outcome.REPRODUCED and doubtful:
-            settled = [(doubt.name, settler.settle(doubt)) for doubt in of_reads(doubtful)[:LIMIT]]
+        served_otherwise = suspicious_serving(self.plan, result, as_recorded=not verdict.normalised)
+        case = Case(
+            plan=self.plan,
+            attempt=attempt,
+            attempts=self.target.all_attempts,
+            result=result,
+            judged=judged,
+            rows=rows,
+            unclaimed=comparison.unclaimed,
+            suspects=(*doubtful, *self.plan.suspects, *served_otherwise),
+            supplied=tuple(self._supplied(result)),
+            settler=settler,
+            orders=self._orders(result),
+        )
+        outcome, headline, reason = case.decide()
+        reads = [suspect for suspect in doubtful if suspect.is_read]
+        if outcome is Outcome.REPRODUCED and reads:
+            settled = [(doubt.name, settler.settle(doubt)) for doubt in of_reads(reads)[:LIMIT]]
             proven = frozenset(name for name, one in settled if one.proven or one.pinned)
-            reads = tuple({**read, "proven": read["read"] in proven} for read in base.reads)
-            verdict = replace(verdict, reads=reads)
+            verdict = replace(verdict, reads=tuple({**read, "proven": read["read"] in proven} for read in base.reads))
         return Report(replace(verdict, outcome=outcome, headline=headline, reason=reason), rows)
+
+    def _orders(self, result: RerunResult) -> Orders | None:
+        """Other orders in which the answers may have come back, where several were waited for at one time."""
+        if not result.concurrent or not self.plan.answers.own:
+            return None
+        if self.orders is None:
+            self.orders = Orders(self.runner, self.plan, self.ledger_bytes)
+        return self.orders
+
+    def _otherwise(self, result: RerunResult) -> Report | None:
+        """The report on a run that comes out as recorded once its answers come in another way the record allows."""
+        if self.settled:
+            return None
+        for plan in other_retries(self.plan):
+            finished = self.runner.run(plan.request)
+            if finished.result is not None and not compare_run(plan, finished.result).differs:
+                return self._settled_by(plan, finished, "the provider's failures came before other calls of their step")
+        if (orders := self._orders(result)) is None:
+            return None
+        for finished, other in orders.runs():
+            if not compare_run(orders.plan, other).differs:
+                note = "several answers were waited for at one time; another order of them fits"
+                return self._settled_by(orders.plan_of(finished), finished, note)
+        return None
+
+    def _settled_by(self, plan: Plan, finished: Finished, note: str) -> Report:
+        report = replace(self, plan=plan, settled=True).judge(finished)
+        return replace(report, verdict=replace(report.verdict, notes=(*report.verdict.notes, note)))
 
     def _with_proofs(self, served: Mapping[str, Any], result: RerunResult, settler: Settler) -> Mapping[str, Any]:
         """Say of each supplied tool answer that was used whether a recorded request carries it, which proves it."""
@@ -151,53 +199,6 @@ class Judge:
         ]
         return {**served, "supplied": proofs} if proofs else served
 
-    def _decide(
-        self,
-        result: RerunResult,
-        doubtful: Sequence[Suspect],
-        judged: Judged,
-        rows: Sequence[Row],
-        settler: Settler,
-        unclaimed: int,
-    ) -> tuple[Outcome, str, Reason | None]:
-        doubts = [*of_reads(doubtful), *self._supplied(result)]
-        first = compare.first_divergence(rows)
-        if first is not None:
-            reason = self._excuse(result, doubtful, doubts, settler, rows)
-            if reason is not None:
-                return Outcome.IRREPRODUCIBLE, reason.text, reason
-            return Outcome.DIVERGED, headline_of(first), None
-        confined = missing.confined_unproven(result, (*judged.unseen, *judged.loose))
-        if confined is not None:
-            return Outcome.IRREPRODUCIBLE, confined.text, confined
-        unjudged = missing.unasked(self.plan, result, self.target.all_attempts) or missing.unattributed(unclaimed)
-        if unjudged is not None:
-            return Outcome.IRREPRODUCIBLE, unjudged.text, unjudged
-        open_doubt = settler.unsettled(doubts)
-        if open_doubt is not None:
-            reason = missing.unproven(self.plan, *open_doubt)
-            return Outcome.IRREPRODUCIBLE, reason.text, reason
-        return Outcome.REPRODUCED, "The same run again: everything that could be compared is equal.", None
-
-    def _excuse(
-        self,
-        result: RerunResult,
-        doubtful: Sequence[Suspect],
-        doubts: Sequence[Doubt],
-        settler: Settler,
-        rows: Sequence[Row],
-    ) -> Reason | None:
-        """Why a difference need not be the code's doing; None when it is."""
-        confined = missing.confined_difference(result)
-        if confined is not None:
-            return confined
-        if doubtful:
-            return missing.drift(self.plan, doubtful)
-        if missing.only_retries(rows):
-            return missing.retries()
-        supplied = next((d for d in doubts if d.answer is not None and not settler.settle(d).proven), None)
-        return None if supplied is None else missing.supplied(supplied)
-
     def _supplied(self, result: RerunResult) -> list[Doubt]:
         used = {(tool.tool, tool.args_json) for tool in result.tools if tool.outcome == ToolRun.SUPPLIED}
         return of_answers(self.plan.request, used)
@@ -206,36 +207,6 @@ class Judge:
 def _read(suspect: Suspect, vindicated: frozenset[str]) -> Mapping[str, Any]:
     """A doubtful read; only a proven one vouches for other builds: a value that nothing used may be any other."""
     return {"read": suspect.name, "why": suspect.why, "vindicated": suspect.name in vindicated, "proven": False}
-
-
-def headline_of(row: Row) -> str:
-    """One sentence about the first diverging row."""
-    event = row.event
-    name = f"event {row.ordinal}, {event.title}"
-    if row.surface == compare.MEMORY:
-        name = "memory after the run"
-    elif row.surface != compare.TRACE:
-        name = row.surface
-    match row.state:
-        case RowState.RECORDED_ONLY:
-            return f"First divergence at {name}: recorded, and not in the re-run."
-        case RowState.REPLAYED_ONLY:
-            detail = event.payload.get("detail") or event.payload.get("output")
-            more = f": {_short(detail)}" if detail else "."
-            return f"First divergence at {name}: only in the re-run{more}"
-    if row.recorded is not None and row.replayed is not None and row.recorded.title != row.replayed.title:
-        return f"First divergence at event {row.ordinal}: recorded {row.recorded.title}, replayed {row.replayed.title}."
-    field = next(field for field in row.fields if field.state == "changed")
-    return (
-        f"First divergence at {name}, {field.name.removeprefix('attributes.')}: recorded"
-        f" {_short(field.recorded)}, replayed {_short(field.replayed)}."
-    )
-
-
-def _short(value: str | None) -> str:
-    if value is None:
-        return "nothing"
-    return value if len(value) <= 80 else f"{value[:77]}…"
 
 
 def attempt_ref(plan: Plan, attempt: Attempt | None) -> AttemptRef:

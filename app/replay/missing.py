@@ -12,7 +12,7 @@ from app.replay.doubts import Doubt
 from app.replay.plan import Plan
 from app.replay.rerun_pb2 import RerunResult, ToolRun
 from app.replay.runner import Finished
-from app.replay.suspicion import Suspect
+from app.replay.suspicion import BATCH, SERVING, Suspect, Weight
 from app.replay.verdict import Outcome, Reason, Row
 
 
@@ -164,13 +164,46 @@ def _refused(result: RerunResult, what: str) -> Reason:
 
 
 def drift(plan: Plan, doubtful: Sequence[Suspect]) -> Reason:
-    """A difference after reads that the state cannot vouch for."""
-    first = doubtful[0]
+    """A difference after reads that the state cannot vouch for, or with another input that may not be the recorded."""
+    first = next((suspect for suspect in doubtful if suspect.is_read), doubtful[0])
+    if not first.is_read and first.weight is not Weight.KIND:
+        return Reason(
+            "unsure_input",
+            f"The re-run differs, but {first.name} may not be what it was: {first.why}.",
+            _REMEDIES.get(first.operation, f"Hand in a snapshot with counter {plan.counter}."),
+            {"inputs": [{"input": s.name, "why": s.why} for s in doubtful[:50]]},
+        )
     return Reason(
         "memory_drift",
         f"The re-run differs, but it read memory that is not known as it was: {first.name}, where {first.why}.",
         f"Hand in a snapshot with counter {plan.counter}, exported just before this activation.",
         {"reads": [{"read": s.name, "why": s.why} for s in doubtful[:50]]},
+    )
+
+
+_REMEDIES: Final = {
+    BATCH: "Hand in every envelope of the batch, in arrival order (--event, repeated).",
+    SERVING: "Nothing can be done: how the answers were served is not known in full.",
+}
+
+
+def unsteady() -> Reason:
+    """The code gives another result from the same inputs."""
+    return Reason(
+        "unsteady",
+        "The same code on the same inputs came out differently when it was run once more: its result hangs on a clock,"
+        " on chance, or on something that it keeps between runs.",
+        "Nothing can be done for this attempt; have the agent take times and chance from its event.",
+    )
+
+
+def concurrent() -> Reason:
+    """Several answers were waited for at one time, and what they led to hangs on the order in which they came."""
+    return Reason(
+        "answer_order",
+        "Several model answers were waited for at one time, and what came of them may hang on the order in which they"
+        " came back, which nothing records.",
+        "Read answers in the order of their questions, as asyncio.gather gives them.",
     )
 
 

@@ -45,7 +45,7 @@ def originals_of(evidence: Evidence, attempt: Attempt, images: Images, counter: 
     if evidence.has(Role.OUTPUTS):
         found.outputs = evidence.outputs
     if attempt.category is Category.FAILURE:
-        found.details = _details(evidence, attempt)
+        found.details = details_of(evidence, attempt)
     if attempt.committed:
         _state_after(found, attempt, images, counter)
     return found
@@ -67,7 +67,8 @@ def _args(evidence: Evidence, attempt: Attempt) -> dict[str, str]:
     }
 
 
-def _details(evidence: Evidence, attempt: Attempt) -> list[str]:
+def details_of(evidence: Evidence, attempt: Attempt) -> list[str]:
+    """The dead letters that a failed attempt may have left."""
     reason = attempt.records[0].event.attributes.get(ATTRIBUTE_REASON, "")
     return [
         letter.detail

@@ -6,21 +6,26 @@ missing input.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
-from app.replay.answers import Answers, Consumer, gather
+from app.replay import batches
+from app.replay.answers import Answers, Consumer, gather, retries_of
 from app.replay.attempts import Attempt, Category
-from app.replay.batches import members_of
+from app.replay.batches import Members
 from app.replay.evidence import Evidence, Snapshot
-from app.replay.images import Fit, Images, State, counter_before, escalated
+from app.replay.images import Fit, Images, State, counter_before, escalations_of
+from app.replay.lives import settled
 from app.replay.originals import Originals, originals_of
 from app.replay.rerun_pb2 import AgentCode, RerunRequest, ToolAnswer
 from app.replay.select import RESUME, START, Target, Unanswerable
-from app.replay.suspicion import Clocks
+from app.replay.suspicion import CONTINUATION, Clocks, Suspect
 from app.replay.verdict import Outcome, Reason
 from app.wire.records import AgentEnvelope, Continuation
+
+_RERUN: Final = "it was re-run with this code, and no trace shows what the recorded code left"
+_LOOSE: Final = "nothing that was traced ties its snapshot to this life of the key"
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     continuation_source: str = ""
     known_keys: tuple[str, ...] = ()
+    suspects: tuple[Suspect, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """What the re-run is fed with, for a person and for the page."""
@@ -84,7 +90,7 @@ class Planner:
         return Images(self.snapshots, self.target.all_attempts, life)
 
     def counter(self, attempt: Attempt, kind: str, intent: str = "") -> int:
-        return counter_before(attempt, kind, self.target.all_attempts, intent)
+        return counter_before(attempt, kind, self.target.all_attempts, intent, self.snapshots)
 
     def captured(self, attempt: Attempt, kind: str, counter: int) -> State | None:
         """The exact captured state that an attempt ran from."""
@@ -95,23 +101,24 @@ class Planner:
         self,
         attempt: Attempt,
         kind: str,
-        envelopes: Sequence[AgentEnvelope],
+        members: Members,
         state: State,
         intent: str = "",
+        wait: Wait | None = None,
     ) -> Plan:
-        """Plan the re-run of a recorded attempt from a state; raises Unanswerable."""
+        """Plan the re-run of a recorded attempt from a state; raises Unanswerable. `wait` is what a resume ends."""
         images = self.images(attempt.life)
         counter = self.counter(attempt, kind, intent)
-        continuation, source = (
-            self._continuation(attempt, images, counter, state, intent) if kind == RESUME else (None, "")
-        )
+        if wait is None:
+            wait = self.waits(attempt, kind, state, intent)[0]
         consumer = self._consumer(attempt, kind, counter)
-        answers = gather(consumer, state, images.bound)
-        request = self._request(attempt.seq, attempt.clock_ms, kind, envelopes, state, answers)
-        request.batch_trigger = attempt.batch_trigger
-        if continuation is not None:
-            request.continuation.CopyFrom(continuation)
-            request.entry_step = continuation.step_index
+        answers = gather(consumer, state, images.usable)
+        request = self._request(attempt.seq, attempt.clock_ms, kind, members.envelopes, state, answers)
+        request.retries.extend(retries_of(attempt))
+        request.batch_trigger = members.trigger
+        if wait.continuation is not None:
+            request.continuation.CopyFrom(wait.continuation)
+            request.entry_step = wait.continuation.step_index
         return Plan(
             attempt,
             kind,
@@ -125,8 +132,9 @@ class Planner:
             request,
             self._clocks(attempt, counter),
             tuple(answers.notes),
-            source,
+            wait.source,
             self._known_keys(),
+            (*members.suspects, *wait.suspects),
         )
 
     def plan_pending(self, continuation: Continuation) -> Plan:
@@ -184,7 +192,7 @@ class Planner:
         )
 
     def _consumer(self, attempt: Attempt, kind: str, counter: int) -> Consumer:
-        peers = [a for a in self.target.all_attempts if a.seq == attempt.seq and a.life == attempt.life and a.committed]
+        peers = [a for a in settled(self.target.all_attempts, attempt.life) if a.seq == attempt.seq and a.committed]
         earlier = {a.clock_ms for a in peers if a is not attempt and self.counter(a, a.kind) < counter}
         return Consumer(
             attempt,
@@ -198,8 +206,8 @@ class Planner:
         """Clocks by counter: what a lower counter wrote was there, all else may not have been."""
         lower: set[int] = set()
         other = {attempt.clock_ms}
-        for peer in self.target.all_attempts:
-            if peer.life != attempt.life or not peer.committed or peer is attempt:
+        for peer in settled(self.target.all_attempts, attempt.life):
+            if not peer.committed or peer is attempt:
                 continue
             before = self.counter(peer, peer.kind) < counter
             (lower if before else other).add(peer.clock_ms)
@@ -208,7 +216,7 @@ class Planner:
     def _counters(self, life: int) -> frozenset[int]:
         """Counters from which a traced activation of a life committed."""
         return frozenset(
-            self.counter(peer, peer.kind) for peer in self.target.all_attempts if peer.life == life and peer.committed
+            self.counter(peer, peer.kind) for peer in settled(self.target.all_attempts, life) if peer.committed
         )
 
     def _known_keys(self) -> tuple[str, ...]:
@@ -216,22 +224,28 @@ class Planner:
         traced = {record.event.entity_key.hex() for record in self.evidence.traces.values()}
         return tuple(sorted(traced))[:1000]
 
-    def _continuation(
-        self, attempt: Attempt, images: Images, counter: int, state: State, intent: str
-    ) -> tuple[Continuation, str]:
-        """The continuation that a resume ran from, advanced by traced escalations where needed."""
-        offered = [(s.record.continuation, s.name) for s in images.at(counter)]
+    def waits(self, attempt: Attempt, kind: str, state: State, intent: str) -> list[Wait]:
+        """The waits that a resume may have ended, advanced by traced escalations where needed; of a start, none.
+
+        More than one only for a failed resume, of which nothing tells where it stood. Raises Unanswerable.
+        """
+        if kind != RESUME:
+            return [Wait()]
+        images, counter = self.images(attempt.life), self.counter(attempt, kind, intent)
+        offered = [Wait(s.record.continuation, s.name) for s in images.at(counter)]
+        if state.fit is Fit.MET and state.continuation is not None:
+            offered.append(Wait(state.continuation, state.source))
         if state.fit is Fit.FORWARD and state.continuation is not None:
-            offered.append((state.continuation, state.source))
-        for continuation, source in offered:
-            if not continuation.pending_intent_ids and not continuation.suspended_at_ms:
-                continue
-            if continuation.seq != attempt.seq:
-                continue
-            advanced = escalated(continuation, self.target.all_attempts, attempt.life)
-            for one in (continuation, advanced):
-                if self._fits(one, attempt, intent):
-                    return one, source
+            offered.append(Wait(state.continuation, state.source, (Suspect(CONTINUATION, "", _RERUN),)))
+        offered += [
+            Wait(s.record.continuation, s.name, (Suspect(CONTINUATION, "", _LOOSE),))
+            for s in images.open
+            if s.counter == counter
+        ]
+        for wait in offered:
+            fitting = list(self._fitting(wait, attempt, intent))
+            if fitting:
+                return fitting
         raise Unanswerable(
             Outcome.IRREPRODUCIBLE,
             Reason(
@@ -244,19 +258,31 @@ class Planner:
             ),
         )
 
-    def _fits(self, continuation: Continuation, attempt: Attempt, intent: str) -> bool:
-        if attempt.category is Category.FAILURE:
-            return not intent or intent in continuation.pending_intent_ids
-        return continuation.step_index == attempt.entry_step and (
-            not intent or intent in continuation.pending_intent_ids
-        )
+    def _fitting(self, wait: Wait, attempt: Attempt, intent: str) -> Iterator[Wait]:
+        """The wait as it was captured and after each traced escalation, where the attempt can have ended it."""
+        captured = wait.continuation
+        if captured is None or captured.seq != attempt.seq:
+            return
+        if not captured.pending_intent_ids and not captured.suspended_at_ms:
+            return
+        for one in escalations_of(captured, self.target.all_attempts, attempt.life):
+            if attempt.category is not Category.FAILURE and one.step_index != attempt.entry_step:
+                continue
+            if not intent or intent in one.pending_intent_ids:
+                yield replace(wait, continuation=one)
 
-    def envelopes_of(self, attempt: Attempt, kind: str) -> list[AgentEnvelope]:
+    def members_of(self, attempt: Attempt, kind: str) -> Members:
         """The envelopes that the target attempt consumed; raises Unanswerable when some are missing."""
-        envelope = self.target.envelope
-        if (attempt.batch_size or 1) == 1 and attempt.clock_ms == envelope.event_time_ms:
-            return [envelope]
-        return members_of(self.evidence, self.target, attempt)
+        return batches.members_of(self.evidence, self.target, attempt, kind)
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A continuation that a resume may have ended, and where it is from; None for a start."""
+
+    continuation: Continuation | None = None
+    source: str = ""
+    suspects: tuple[Suspect, ...] = ()
 
 
 def document_row(plan: Plan) -> str:
@@ -267,6 +293,8 @@ def document_row(plan: Plan) -> str:
         return "re-run from an earlier state, each step as recorded: exact as far as traces can show"
     if plan.state.fit.exact:
         return "exact: the state that the attempt ran from is known"
+    if plan.state.fit is Fit.OPEN:
+        return "a state of this counter, of this life of the key or of another: exact if it is of this one"
     if plan.attempt.category is Category.FAILURE:
         return "failed: it committed nothing; exact up to its first uncached model call"
     return "post-image: exact as long as it did not read memory that was overwritten since"

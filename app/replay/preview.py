@@ -48,9 +48,9 @@ def preview(files: Sequence[EvidenceFile], seq: int | None = None) -> dict[str, 
     attempt = target.candidates[0]
     refuse_unanswerable(attempt, _ANY)
     refuse_tangled(target, attempt)
-    envelopes = planner.envelopes_of(attempt, target.kind)
+    members = planner.members_of(attempt, target.kind)
     state, way = _state(evidence, target, planner, attempt)
-    plan = planner.plan(attempt, target.kind, envelopes, state, target.intent_id)
+    plan = planner.plan(attempt, target.kind, members, state, target.intent_id)
     return _told(plan, target, way)
 
 

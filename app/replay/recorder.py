@@ -18,7 +18,6 @@ from app.replay.rerun_pb2 import (
     RerunResult,
     ToolRun,
 )
-from app.runtime.model.client import LlmResponse
 from app.runtime.probe import Answer, Probe
 from app.wire import identity
 
@@ -30,6 +29,7 @@ _OPERATIONS: Final[dict[str, MemoryRead.Operation]] = {
     "keys": MemoryRead.KEYS,
     "entry_size": MemoryRead.ENTRY_SIZE,
     "size_bytes": MemoryRead.SIZE_BYTES,
+    "kind": MemoryRead.KIND,
 }
 
 _MISS_REASONS: Final[dict[str, CacheMiss.Reason]] = {
@@ -38,53 +38,6 @@ _MISS_REASONS: Final[dict[str, CacheMiss.Reason]] = {
 }
 
 _CONFINED_ERRNOS: Final = frozenset({errno.EPERM, errno.EACCES, errno.ENETUNREACH, errno.ENETDOWN, errno.EROFS})
-
-
-class Tripwire:
-    """The provider's side of a re-run: recorded answers, and the wire that a missing one trips.
-
-    A tripped request is never answered, not even with an error, so agent code cannot swallow it.
-    """
-
-    def __init__(self, request: RerunRequest, tripped: asyncio.Future[None]) -> None:
-        self._key = request.entity_key
-        self._seq = request.seq
-        self._answers = {
-            entry.cache_key: entry.response for entry in request.provider_answers.entries if not entry.digest_only
-        }
-        self._tripped = tripped
-        self.missed: str | None = None
-        self.calls = 0
-
-    async def complete(self, request: Any) -> LlmResponse:
-        material = self._material(request)
-        key = identity.cache_key(material)
-        recorded = self._answers.get(key)
-        if recorded is not None:
-            return LlmResponse(recorded)
-        self.calls += 1
-        if self.missed is None:
-            self.missed = material
-        if not self._tripped.done():
-            self._tripped.set_result(None)
-        await asyncio.get_running_loop().create_future()
-        raise AssertionError("a tripped request is never answered")
-
-    def _material(self, request: Any) -> str:
-        """The request's canonical text; an agent that asks the provider itself may hand it what JSON cannot hold."""
-        parts = {
-            "model": request.model_id,
-            "messages": request.messages,
-            "tools": request.tools_schema,
-            "params": request.sampling_params,
-        }
-        try:
-            material = identity.request_material(entity_key=self._key, seq=self._seq, **parts)
-            material.encode("utf-8")
-        except (TypeError, ValueError):
-            shown = {name: encodable(value) for name, value in parts.items()}
-            return identity.request_material(entity_key=self._key, seq=self._seq, **shown)
-        return material
 
 
 class Recorder(Probe):
@@ -101,11 +54,12 @@ class Recorder(Probe):
         self._unusable: dict[str, str] = {}
         self._requests: dict[str, tuple[str, str]] = {}
         self._steps: dict[str, int] = {}
+        self._tasks: set[asyncio.Task[Any] | None] = set()
         self._arguments = ""
         self._refused = 0
 
     def memory_read(self, operation: str, key: str, value: object) -> None:
-        if self._ledger is not None:
+        if self._ledger is not None and operation != "kind":
             self._ledger.add("memory", operation=operation, key=key, value=_shown(value))
         if (operation, key) in self._seen:
             return
@@ -132,6 +86,14 @@ class Recorder(Probe):
     def model_request(self, request: Any, cache_key: str, material: str, step_index: int) -> None:
         self._requests[cache_key] = (str(request.model_id), material)
         self._steps[cache_key] = step_index
+        self._tasks.add(asyncio.current_task())
+        self._result.concurrent = len(self._tasks) > 1
+
+    def serving_seen(self, what: str) -> None:
+        if what == "cache":
+            self._result.cache_seen = True
+        elif self._requests:
+            self._result.tallied = True
 
     def model_answer(self, cache_key: str, response: bytes, from_cache: bool, step_index: int) -> None:
         model, material = self._requests.get(cache_key, ("", "null"))

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from app import __version__
 from app.replay.code import BadCode, LoadedCode, load_code
-from app.replay.recorder import Recorder, Tripwire, encodable
+from app.replay.recorder import Recorder, encodable
 from app.replay.rerun_pb2 import CacheMiss, RerunRequest, RerunResult
+from app.replay.tripwire import Tripwire
 from app.runtime.activation import ActivationInput, ActivationResult, Stopped, activate
 from app.runtime.settings import ActivationSettings, AgentHooks
 from app.wire import identity
@@ -52,7 +53,7 @@ def run(request: RerunRequest) -> RerunResult:
 
 def execute(request: RerunRequest, code: LoadedCode, loop: asyncio.AbstractEventLoop) -> RerunResult:
     """Run the activation with loaded code on a loop; tasks that agent code leaves are dropped."""
-    result = RerunResult()
+    result = RerunResult(may_vary=code.may_vary)
     try:
         inputs = _inputs(request)
         settings = _settings(code)
@@ -63,8 +64,8 @@ def execute(request: RerunRequest, code: LoadedCode, loop: asyncio.AbstractEvent
     if request.kind == RerunRequest.START and not request.batch_trigger and _batches(code):
         return _signed(RerunResult(batch_unknown=True))
     tripped: asyncio.Future[None] = loop.create_future()
-    tripwire = Tripwire(request, tripped)
     recorder = Recorder(request, result, code.decode)
+    tripwire = Tripwire(request, tripped, recorder.step_of)
     hooks = AgentHooks(
         agent=code.agent,
         provider=tripwire,
@@ -75,6 +76,8 @@ def execute(request: RerunRequest, code: LoadedCode, loop: asyncio.AbstractEvent
     activation = _race(loop, inputs, hooks, recorder, tripped)
     recorder.finish()
     result.provider_calls = tripwire.calls
+    if tripwire.turns is not None:
+        result.waiting.extend(tripwire.turns.waited)
     if tripwire.missed is not None:
         _fill_miss(result, tripwire.missed, recorder)
     elif activation is not None:

@@ -23,7 +23,7 @@ class AgentCode(_message.Message):
     def __init__(self, agent: _Optional[str] = ..., registry: _Optional[str] = ..., decode: _Optional[str] = ..., config: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RerunRequest(_message.Message):
-    __slots__ = ("code", "entity_key", "seq", "clock_ms", "kind", "entry_step", "envelopes", "batch_trigger", "memory", "cache", "provider_answers", "continuation", "allow_network", "tool_answers", "ledger_bytes", "payload")
+    __slots__ = ("code", "entity_key", "seq", "clock_ms", "kind", "entry_step", "envelopes", "batch_trigger", "memory", "cache", "provider_answers", "continuation", "allow_network", "tool_answers", "ledger_bytes", "payload", "retries", "in_turn", "turns")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[RerunRequest.Kind]
@@ -48,6 +48,9 @@ class RerunRequest(_message.Message):
     TOOL_ANSWERS_FIELD_NUMBER: _ClassVar[int]
     LEDGER_BYTES_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    RETRIES_FIELD_NUMBER: _ClassVar[int]
+    IN_TURN_FIELD_NUMBER: _ClassVar[int]
+    TURNS_FIELD_NUMBER: _ClassVar[int]
     code: AgentCode
     entity_key: bytes
     seq: int
@@ -64,7 +67,20 @@ class RerunRequest(_message.Message):
     tool_answers: _containers.RepeatedCompositeFieldContainer[ToolAnswer]
     ledger_bytes: int
     payload: bytes
-    def __init__(self, code: _Optional[_Union[AgentCode, _Mapping]] = ..., entity_key: _Optional[bytes] = ..., seq: _Optional[int] = ..., clock_ms: _Optional[int] = ..., kind: _Optional[_Union[RerunRequest.Kind, str]] = ..., entry_step: _Optional[int] = ..., envelopes: _Optional[_Iterable[_Union[_records_pb2.AgentEnvelope, _Mapping]]] = ..., batch_trigger: _Optional[str] = ..., memory: _Optional[_Union[_records_pb2.MemoryBlob, _Mapping]] = ..., cache: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., provider_answers: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., continuation: _Optional[_Union[_records_pb2.Continuation, _Mapping]] = ..., allow_network: bool = ..., tool_answers: _Optional[_Iterable[_Union[ToolAnswer, _Mapping]]] = ..., ledger_bytes: _Optional[int] = ..., payload: _Optional[bytes] = ...) -> None: ...
+    retries: _containers.RepeatedCompositeFieldContainer[Retries]
+    in_turn: bool
+    turns: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, code: _Optional[_Union[AgentCode, _Mapping]] = ..., entity_key: _Optional[bytes] = ..., seq: _Optional[int] = ..., clock_ms: _Optional[int] = ..., kind: _Optional[_Union[RerunRequest.Kind, str]] = ..., entry_step: _Optional[int] = ..., envelopes: _Optional[_Iterable[_Union[_records_pb2.AgentEnvelope, _Mapping]]] = ..., batch_trigger: _Optional[str] = ..., memory: _Optional[_Union[_records_pb2.MemoryBlob, _Mapping]] = ..., cache: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., provider_answers: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., continuation: _Optional[_Union[_records_pb2.Continuation, _Mapping]] = ..., allow_network: bool = ..., tool_answers: _Optional[_Iterable[_Union[ToolAnswer, _Mapping]]] = ..., ledger_bytes: _Optional[int] = ..., payload: _Optional[bytes] = ..., retries: _Optional[_Iterable[_Union[Retries, _Mapping]]] = ..., in_turn: bool = ..., turns: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Retries(_message.Message):
+    __slots__ = ("step_index", "model", "failed")
+    STEP_INDEX_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    step_index: int
+    model: str
+    failed: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, step_index: _Optional[int] = ..., model: _Optional[str] = ..., failed: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ToolAnswer(_message.Message):
     __slots__ = ("tool", "args_json", "value_json")
@@ -86,12 +102,14 @@ class MemoryRead(_message.Message):
         KEYS: _ClassVar[MemoryRead.Operation]
         ENTRY_SIZE: _ClassVar[MemoryRead.Operation]
         SIZE_BYTES: _ClassVar[MemoryRead.Operation]
+        KIND: _ClassVar[MemoryRead.Operation]
     OPERATION_UNSPECIFIED: MemoryRead.Operation
     GET: MemoryRead.Operation
     RING: MemoryRead.Operation
     KEYS: MemoryRead.Operation
     ENTRY_SIZE: MemoryRead.Operation
     SIZE_BYTES: MemoryRead.Operation
+    KIND: MemoryRead.Operation
     OPERATION_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     PRESENT_FIELD_NUMBER: _ClassVar[int]
@@ -167,7 +185,7 @@ class ServedAnswer(_message.Message):
     def __init__(self, cache_key: _Optional[str] = ..., from_cache: bool = ..., step_index: _Optional[int] = ..., model: _Optional[str] = ..., response_digest: _Optional[bytes] = ...) -> None: ...
 
 class RerunResult(_message.Message):
-    __slots__ = ("outcome", "events", "intents", "outputs", "output_problem", "memory", "cache", "continuation", "dead_letter", "miss", "reads", "tools", "served", "provider_calls", "refusal", "driver", "driver_version", "longterm_read", "error_type", "error_detail", "printed", "staged", "overwritten", "ledger", "payload", "batch_unknown", "refusals")
+    __slots__ = ("outcome", "events", "intents", "outputs", "output_problem", "memory", "cache", "continuation", "dead_letter", "miss", "reads", "tools", "served", "provider_calls", "refusal", "driver", "driver_version", "longterm_read", "error_type", "error_detail", "printed", "staged", "overwritten", "ledger", "payload", "batch_unknown", "tallied", "cache_seen", "concurrent", "waiting", "may_vary", "refusals")
     class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OUTCOME_UNSPECIFIED: _ClassVar[RerunResult.Outcome]
@@ -212,6 +230,11 @@ class RerunResult(_message.Message):
     LEDGER_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     BATCH_UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    TALLIED_FIELD_NUMBER: _ClassVar[int]
+    CACHE_SEEN_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENT_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    MAY_VARY_FIELD_NUMBER: _ClassVar[int]
     REFUSALS_FIELD_NUMBER: _ClassVar[int]
     outcome: RerunResult.Outcome
     events: _containers.RepeatedCompositeFieldContainer[_records_pb2.TraceEvent]
@@ -239,5 +262,10 @@ class RerunResult(_message.Message):
     ledger: bytes
     payload: bytes
     batch_unknown: bool
+    tallied: bool
+    cache_seen: bool
+    concurrent: bool
+    waiting: _containers.RepeatedScalarFieldContainer[int]
+    may_vary: bool
     refusals: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, outcome: _Optional[_Union[RerunResult.Outcome, str]] = ..., events: _Optional[_Iterable[_Union[_records_pb2.TraceEvent, _Mapping]]] = ..., intents: _Optional[_Iterable[_Union[_records_pb2.ToolIntent, _Mapping]]] = ..., outputs: _Optional[_Iterable[bytes]] = ..., output_problem: _Optional[str] = ..., memory: _Optional[_Union[_records_pb2.MemoryBlob, _Mapping]] = ..., cache: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., continuation: _Optional[_Union[_records_pb2.Continuation, _Mapping]] = ..., dead_letter: _Optional[_Union[_records_pb2.ActivationErrorRecord, _Mapping]] = ..., miss: _Optional[_Union[CacheMiss, _Mapping]] = ..., reads: _Optional[_Iterable[_Union[MemoryRead, _Mapping]]] = ..., tools: _Optional[_Iterable[_Union[ToolRun, _Mapping]]] = ..., served: _Optional[_Iterable[_Union[ServedAnswer, _Mapping]]] = ..., provider_calls: _Optional[int] = ..., refusal: _Optional[str] = ..., driver: _Optional[str] = ..., driver_version: _Optional[str] = ..., longterm_read: bool = ..., error_type: _Optional[str] = ..., error_detail: _Optional[str] = ..., printed: _Optional[str] = ..., staged: _Optional[_Iterable[_Union[_records_pb2.TraceEvent, _Mapping]]] = ..., overwritten: _Optional[_Iterable[str]] = ..., ledger: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., batch_unknown: bool = ..., refusals: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, outcome: _Optional[_Union[RerunResult.Outcome, str]] = ..., events: _Optional[_Iterable[_Union[_records_pb2.TraceEvent, _Mapping]]] = ..., intents: _Optional[_Iterable[_Union[_records_pb2.ToolIntent, _Mapping]]] = ..., outputs: _Optional[_Iterable[bytes]] = ..., output_problem: _Optional[str] = ..., memory: _Optional[_Union[_records_pb2.MemoryBlob, _Mapping]] = ..., cache: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., continuation: _Optional[_Union[_records_pb2.Continuation, _Mapping]] = ..., dead_letter: _Optional[_Union[_records_pb2.ActivationErrorRecord, _Mapping]] = ..., miss: _Optional[_Union[CacheMiss, _Mapping]] = ..., reads: _Optional[_Iterable[_Union[MemoryRead, _Mapping]]] = ..., tools: _Optional[_Iterable[_Union[ToolRun, _Mapping]]] = ..., served: _Optional[_Iterable[_Union[ServedAnswer, _Mapping]]] = ..., provider_calls: _Optional[int] = ..., refusal: _Optional[str] = ..., driver: _Optional[str] = ..., driver_version: _Optional[str] = ..., longterm_read: bool = ..., error_type: _Optional[str] = ..., error_detail: _Optional[str] = ..., printed: _Optional[str] = ..., staged: _Optional[_Iterable[_Union[_records_pb2.TraceEvent, _Mapping]]] = ..., overwritten: _Optional[_Iterable[str]] = ..., ledger: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., batch_unknown: bool = ..., tallied: bool = ..., cache_seen: bool = ..., concurrent: bool = ..., waiting: _Optional[_Iterable[int]] = ..., may_vary: bool = ..., refusals: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from app.replay.attempts import Attempt, Category, attempts_of
+from app.replay.attempts import Attempt, Category
 from app.replay.evidence import Evidence, Snapshot
+from app.replay.grouping import attempts_of
 from app.replay.mapping import type_name
 from app.replay.verdict import Outcome, Reason, key_text
 from app.wire.records import AgentEnvelope, Continuation, StateSnapshot

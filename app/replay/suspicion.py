@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from app.replay.images import Fit, State
@@ -21,19 +22,43 @@ _SCALAR: Final = b"\x00"
 _RING: Final = b"\x01"
 VARIED_KEY: Final = "hindcast.varied"
 
+# Inputs that are no value in memory: there is nothing to put in their place.
+CONTINUATION, BATCH, SERVING, CACHE = "continuation", "batch", "serving", "cache"
+_NO_VALUES: Final = frozenset({CONTINUATION, BATCH, SERVING, CACHE})
+
 _WHOLE: Final = frozenset({MemoryRead.KEYS, MemoryRead.SIZE_BYTES, MemoryRead.ENTRY_SIZE})
+
+
+class Weight(StrEnum):
+    """What a doubt may undo.
+
+    FULL: a difference, and the trust in what was not compared. KIND: the same, but only where the other of two
+    possibilities, once tried, leads somewhere else. DIFFERENCE: a difference alone.
+    """
+
+    FULL = "full"
+    KIND = "kind"
+    DIFFERENCE = "difference"
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """One read that may have seen another value than the original attempt did."""
+    """One input of the run, mostly a read, that may have been another one than the original attempt had."""
 
     operation: str
     key: str
     why: str
+    weight: Weight = Weight.FULL
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it is a read of memory, which another build may vindicate."""
+        return self.weight is Weight.FULL and self.operation not in _NO_VALUES
 
     @property
     def name(self) -> str:
+        if self.operation in _NO_VALUES:
+            return f"the {self.operation}"
         return f"{self.operation}({self.key!r})" if self.key else f"{self.operation}()"
 
 
@@ -67,13 +92,19 @@ def suspects(reads: Iterable[MemoryRead], state: State, clocks: Clocks, target: 
         why = None if read.own_write else _why(read, state, stamps, clocks, target)
         if why is not None:
             operation = MemoryRead.Operation.Name(read.operation).lower()
-            found.append(Suspect(operation, read.key, why))
+            if read.operation == MemoryRead.KIND:
+                told = "appending would have failed on a scalar, and what was under the key is not captured"
+                found.append(Suspect("append", read.key, told, Weight.KIND))
+            else:
+                found.append(Suspect(operation, read.key, why))
     return found
 
 
 def _why(read: MemoryRead, state: State, stamps: dict[str, int], clocks: Clocks, target: int) -> str | None:
     if state.fit is Fit.FORWARD:
         return "the state was re-run with this code, and no trace shows what the recorded code wrote"
+    if state.fit is Fit.OPEN:
+        return "nothing that was traced ties the snapshot to this life of the key"
     if read.operation in _WHOLE:
         return "it depends on every key, and some may have been written or deleted since"
     if not read.present:
@@ -90,6 +121,11 @@ def _why(read: MemoryRead, state: State, stamps: dict[str, int], clocks: Clocks,
 
 def variants(suspect: Suspect, memory: MemoryBlob) -> Iterator[MemoryBlob]:
     """Memory images in which the suspect value is another one."""
+    if suspect.operation in _NO_VALUES:
+        return
+    if suspect.operation == "append":
+        yield with_value(memory, suspect.key, _SCALAR + b"1")
+        return
     if suspect.operation in ("keys", "size_bytes"):
         yield with_value(memory, VARIED_KEY, _SCALAR + b"1")
         return

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.replay.attempts import Attempt, Category, attempts_of
+from app.replay.attempts import Attempt, Category
 from app.replay.evidence import Evidence, EvidenceFile, Role, Snapshot, load
+from app.replay.grouping import attempts_of
 from app.replay.images import counter_before, life_of
 from app.replay.select import Unanswerable, select
 from app.wire.records import AgentEnvelope, RecordError, StateSnapshot, ToolIntent, ToolResult, parse, serialize

@@ -149,9 +149,9 @@ async def _attempt(ctx: ActivationContext, inp: ActivationInput, hooks: AgentHoo
         await _summarize(ctx, hooks.config.summarizer)
         return await _commit(ctx, outcome)
     except Exception as error:  # noqa: BLE001 - whatever the agent raised is the outcome
-        return replace(_failed(inp, error, ctx), staged=ctx.staged_traces)
+        return replace(_failed(inp, error, ctx), staged=ctx.traces())
     except BaseException as error:  # noqa: BLE001 - SystemExit and its like are not wrapped
-        return replace(_failed(inp, error, None), staged=ctx.staged_traces)
+        return replace(_failed(inp, error, None), staged=ctx.traces())
 
 
 async def _summarize(ctx: ActivationContext, summarizer: Summarizer | None) -> None:
@@ -175,7 +175,7 @@ async def _commit(ctx: ActivationContext, outcome: object) -> ActivationResult:
     memory, cache = ctx.images()
     return ActivationResult(
         status=status,
-        events=ctx.staged_traces,
+        events=ctx.traces(),
         intents=ctx.staged_intents,
         output=output,
         memory=memory,

@@ -150,8 +150,9 @@ class ActivationContext:
 
     @property
     def staged_traces(self) -> tuple[TraceEvent, ...]:
-        """Events staged by this attempt, in order."""
-        return tuple(self._trace.events)
+        """Events staged by this attempt, in order; those of model calls say how they were answered."""
+        self._serving_seen("tally")
+        return self.traces()
 
     @property
     def staged_upserts(self) -> tuple[MemoryRecord, ...]:
@@ -238,10 +239,12 @@ class ActivationContext:
 
     def cache_blob(self) -> LlmCacheBlob:
         """The replay cache as it would be committed now."""
+        self._serving_seen("cache")
         return self._replay_cache.image()
 
     def tally(self) -> Tally:
         """Steps, calls and tokens so far."""
+        self._serving_seen("tally")
         prompt, completion, total = self._tokens
         return Tally(
             steps=self.iterations,
@@ -269,7 +272,15 @@ class ActivationContext:
             deadline_ms=min(deadlines),
         )
 
+    def _serving_seen(self, what: str) -> None:
+        if self._probe is not None:
+            self._probe.serving_seen(what)
+
     # What the runtime does
+
+    def traces(self) -> tuple[TraceEvent, ...]:
+        """The events to emit."""
+        return tuple(self._trace.events)
 
     def stage_end(self, continuation: Continuation | None) -> None:
         """Stage what ends a trace: SUSPENDED when there is a continuation, then ACTIVATION_END."""

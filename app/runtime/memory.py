@@ -193,6 +193,7 @@ class Memory:
             self._make_room()
             entry, encoded = self._appended(key, item, max_items)
             self._refuse_overflow(key, self._prospective(entry, encoded))
+        self._saw("kind", key, None if entry is None else True)
         self._write("append", key, entry, encoded)
 
     def delete(self, key: str) -> None:

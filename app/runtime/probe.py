@@ -31,7 +31,8 @@ class Probe:
         """Agent, compactor or summarizer code learned `value` about working memory.
 
         `operation` is get, ring, keys, entry_size or size_bytes; `key` is empty for keys and
-        size_bytes. An absent key reads as None (get, entry_size) or () (ring).
+        size_bytes. An absent key reads as None (get, entry_size) or () (ring). `kind` is what an append tells: that a
+        ring was there, or nothing (None).
         """
 
     def memory_write(self, operation: str, key: str, before: bytes | None, after: bytes | None) -> None:
@@ -45,6 +46,9 @@ class Probe:
 
     def cache_unusable(self, cache_key: str, reason: str) -> None:
         """The cache holds an entry for the key and does not serve it: `digest_only` or `expired`."""
+
+    def serving_seen(self, what: str) -> None:
+        """Agent code looked at how its model calls were answered: `tally` counts them, `cache` shows the cache."""
 
     def tool_answer(self, name: str, arguments: Mapping[str, object]) -> Answer | None:
         """Supply a tool's answer in place of running it; None runs it."""

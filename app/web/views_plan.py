@@ -77,6 +77,11 @@ def _memory(plan: Mapping[str, Any], evidence: Mapping[str, str]) -> Fact:
             return Fact("=", "memory", "empty: this is the first activation of the key's life")
         case "exact":
             return Fact("=", "memory", "exact: the state that the attempt found", _sources(source, evidence))
+        case "met":
+            text = "exact: a snapshot of the very counter, and what was run forward from an earlier one, are the same"
+            return Fact("=", "memory", text, _sources(source, evidence))
+        case "open":
+            text = "of the very counter, but nothing traced ties it to this life of the key, and no read is trusted"
         case "after":
             text = "as it was after: a value that was written since may be another one, and such reads are not trusted"
         case "before":

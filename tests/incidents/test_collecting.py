@@ -15,8 +15,9 @@ from app.incidents.errors import NotFound
 from app.incidents.projection import IntentMark, intent_hash, intent_id_of
 from app.incidents.segments import Raw
 from app.incidents.service import Store
-from app.replay.attempts import ATTRIBUTE_INTENT_ID, Attempt, attempts_of
+from app.replay.attempts import ATTRIBUTE_INTENT_ID, Attempt
 from app.replay.evidence import TraceRecord
+from app.replay.grouping import attempts_of
 from app.wire.framing import read_frames
 from app.wire.records import EventType, StateSnapshot, TraceEvent, parse, serialize
 from tests.fixtures.postgres import Database

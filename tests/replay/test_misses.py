@@ -13,8 +13,8 @@ from app.replay.evidence import EvidenceFile, Role
 from app.replay.inprocess import InProcessRunner
 from app.replay.verdict import Outcome, Reason
 from app.wire import identity
-from app.wire.framing import write_frames
-from app.wire.records import StateSnapshot, TraceEvent, parse, serialize
+from app.wire.framing import read_frames, write_frames
+from app.wire.records import AgentEnvelope, StateSnapshot, TraceEvent, parse, serialize
 from tests.golden.scenarios import scenario
 
 
@@ -138,11 +138,23 @@ async def AGENT(ctx):
 
 
 def test_an_expired_answer(runner: InProcessRunner) -> None:
-    def age(snapshot: StateSnapshot) -> None:
-        for entry in snapshot.llm_cache.entries:
-            entry.created_at_ms -= 7 * 60 * 60 * 1000
-
-    assert miss("a26_resume_cached_call", runner, age).code == "expired"
+    """The resume came seven hours after the start whose answer it asks for again."""
+    one, late = scenario("a26_resume_cached_call"), 7 * 60 * 60 * 1000
+    snapshot, traces, trigger = one.bundle()
+    events = [parse(TraceEvent, payload) for payload in read_frames(traces.data).payloads]
+    for event in events[6:]:
+        event.start_ms += late
+        event.end_ms += late
+    envelope = parse(AgentEnvelope, trigger.data)
+    envelope.event_time_ms += late
+    files = [
+        snapshot,
+        EvidenceFile(Role.TRACES, "traces.pb", write_frames([serialize(event) for event in events])),
+        EvidenceFile(Role.EVENT, "event.pb", serialize(envelope)),
+    ]
+    reason = replay(files, runner, one.code()).verdict.reason
+    assert reason is not None
+    assert reason.code == "expired"
 
 
 def test_the_nearest_entry_of_a_changed_prompt_is_the_answer_nobody_asked_for(runner: InProcessRunner) -> None:

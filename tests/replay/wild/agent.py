@@ -1,7 +1,7 @@
 """An agent that does what its event says; what it learned flows wherever the script lets it.
 
-Loaded twice: by the pipeline that records it, and by the replay. It must give the same results from the same inputs,
-whatever else happens in either process, but for the tool `noisy`, which reads the world.
+Loaded twice: by the pipeline that records it, and by the replay. It gives the same results from the same inputs,
+whatever else happens in either process, but for the tool `noisy`.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from beam_agents.model.client import LlmRequest, LlmResponse, ProviderError, Ser
 from beam_agents.model.facade import CircuitBreaker, DecodedResponse, LlmFacade, RetryPolicy, TokenUsage
 from beam_agents.tools import ToolRegistry, tool
 
-WORLD = {"noise": 0, "calls": 0, "retries": {}}
+WORLD = {"calls": 0, "retries": {}}
 
 
 def escalate(fallback):
@@ -38,8 +38,8 @@ def double(x: int) -> int:
 
 @tool
 def noisy(x: int) -> str:
-    """What the world says today."""
-    return f"{x}/{WORLD['noise']}"
+    """Another answer each time."""
+    return f"{x}/{random.random()}"
 
 
 TOOLS.register(double)
@@ -83,7 +83,7 @@ class Learned:
         return f"{zlib.crc32('|'.join(self.facts).encode()):08x}"
 
 
-async def AGENT(ctx):
+async def follow_event(ctx):
     learned = Learned(ctx)
     if ctx.is_resume:
         scripts = [ctx.snapshot]
@@ -96,6 +96,9 @@ async def AGENT(ctx):
         if outcome is not None:
             return outcome
     return Complete()
+
+
+AGENT = follow_event
 
 
 async def follow(learned, script):

@@ -212,6 +212,15 @@ class Delivery:
             files.append(self._framed(Role.EVENTS, self._events(events)))
         return files
 
+    def whole(self, world: World, target: Attempt) -> list[EvidenceFile]:
+        """All there is, as it was written."""
+        files = [EvidenceFile(Role.EVENT, "event.pb", serialize(target.envelopes[0]))]
+        snapshots = world.streams[Stream.SNAPSHOTS]
+        files += [EvidenceFile(Role.SNAPSHOT, f"{at}.pb", data) for at, data in enumerate(snapshots)]
+        roles = (Role.TRACES, Role.INTENTS, Role.OUTPUTS, Role.ERRORS)
+        files += [self._framed(role, world.streams[Stream(str(role))]) for role in roles]
+        return [*files, self._framed(Role.EVENTS, [serialize(event) for event in world.events])]
+
     def _framed(self, role: Role, payloads: Sequence[bytes]) -> EvidenceFile:
         return EvidenceFile(role, f"{role}.bin", write_frames(payloads))
 
@@ -311,13 +320,18 @@ class Maker:
                 return [name, [self._operation()], [self._operation()]]
         return [name]
 
-    def live(self, *, batch: bool = False, length: int = 14, skew: int = 300) -> World:
-        """A life of random elements and firings; event times stray by up to `skew` ms."""
+    def live(self, *, batch: bool = False, length: int = 14, skew: int = 300, exports: float = 0.0) -> World:
+        """A life of random elements and firings; event times stray by up to `skew` ms.
+
+        `exports` is how often the state is exported before an element, beside the exports that come at random.
+        """
         life, at = Life(batch=batch), 0
         for _ in range(length):
             at += self.chance.randrange(0, 400)
             stamp = max(0, at - (self.chance.randrange(skew) if self.chance.random() < 0.3 else 0))
             roll = self.chance.random()
+            if exports and self.chance.random() < exports:
+                life.export(at)
             if roll < 0.38:
                 life.start(self.script(), stamp)
             elif roll < 0.62:

@@ -1,0 +1,121 @@
+"""Whether an agent's code could give another result from the same inputs: by the clock, by chance, by the world.
+
+Read off what its modules name, without running anything. It errs towards `may vary`: a run that is then made twice
+costs time, one that is wrongly trusted costs the truth.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, Final
+
+# Packages whose functions give the same from the same, as far as agents use them.
+_STEADY: Final = frozenset(
+    {
+        "__future__",
+        "abc",
+        "app",
+        "ast",
+        "asyncio",
+        "base64",
+        "beam_agents",
+        "binascii",
+        "builtins",
+        "collections",
+        "contextlib",
+        "copy",
+        "dataclasses",
+        "decimal",
+        "difflib",
+        "enum",
+        "fractions",
+        "functools",
+        "hashlib",
+        "heapq",
+        "html",
+        "itertools",
+        "json",
+        "logging",
+        "math",
+        "numbers",
+        "operator",
+        "pydantic",
+        "pydantic_core",
+        "re",
+        "statistics",
+        "string",
+        "struct",
+        "textwrap",
+        "types",
+        "typing",
+        "typing_extensions",
+        "unicodedata",
+        "zlib",
+        "google",
+    }
+)
+_VARYING: Final = frozenset(
+    {
+        "datetime",
+        "environ",
+        "getenv",
+        "getpid",
+        "gettempdir",
+        "hostname",
+        "localtime",
+        "monotonic",
+        "now",
+        "open",
+        "perf_counter",
+        "random",
+        "secrets",
+        "shuffle",
+        "socket",
+        "time",
+        "today",
+        "urandom",
+        "utcnow",
+        "uuid",
+        "uuid1",
+        "uuid4",
+    }
+)
+
+
+def may_vary(folders: Iterable[str]) -> bool:
+    """Whether any loaded module below the agent's folders names what could give another result in another run."""
+    below = tuple(folders)
+    own = [m for m in list(sys.modules.values()) if (getattr(m, "__file__", None) or "").startswith(below)]
+    return any(_varies(module, {one.__name__ for one in own}) for module in own) if below else True
+
+
+def _varies(module: ModuleType, own: set[str]) -> bool:
+    for name, value in list(vars(module).items()):
+        if name.startswith("__"):
+            continue
+        home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        if isinstance(home, str) and home not in own and home.partition(".")[0] not in _STEADY:
+            return True
+    return any(_VARYING & set(code.co_names) for code in _codes(module))
+
+
+def _codes(module: ModuleType) -> Iterator[CodeType]:
+    """Every code object that a module defines: functions, methods, and what is nested in them."""
+    waiting: list[Any] = [v for v in vars(module).values() if getattr(v, "__module__", None) == module.__name__]
+    seen: set[int] = set()
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, FunctionType):
+            waiting.append(one.__code__)
+        elif isinstance(one, CodeType):
+            yield one
+            waiting += [const for const in one.co_consts if isinstance(const, CodeType)]
+        elif isinstance(one, type):
+            waiting += vars(one).values()
+        else:
+            waiting += [getattr(one, name, None) for name in ("__func__", "__wrapped__", "fget", "function")]
