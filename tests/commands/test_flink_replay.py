@@ -55,7 +55,7 @@ def test_every_verdict_has_its_exit_code(config: Path, tmp_path: Path, capsys: p
     assert replay(config, "--build", "desk-v3", logs=(short,)) == 3
     assert "[-strict.] [+generous.]" in capsys.readouterr().out
     assert replay(config, "--build", "desk-v3", "--what-if", logs=(short,)) == 4
-    assert capsys.readouterr().out.startswith("what-if\n")
+    assert capsys.readouterr().out.startswith("what-if: models were asked anew")
     headless = tmp_path / "headless.log"
     headless.write_bytes(lines[6])
     assert replay(config, "--build", "desk-v1", "--format", "json", logs=(headless,)) == 2

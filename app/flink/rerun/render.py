@@ -11,6 +11,7 @@ from app.flink.rerun.stretch import Replayed, summed
 from app.replay import render as usual
 from app.replay.verdict import FieldPair, FieldState, Outcome, Report
 
+_MEANINGS: Final = usual.MEANINGS | {Outcome.WHAT_IF: "models were asked anew, and nothing was done for real"}
 _SHOWN: Final = 20  # changed calls and outputs that are listed
 _DETAILED: Final = 3  # inputs of a stretch that are told in full
 
@@ -88,7 +89,7 @@ def _paint(word: str, outcome: Outcome, colour: bool) -> str:
 
 def _one(one: Recorded, report: Report, colour: bool) -> Iterator[str]:
     verdict = report.verdict
-    yield f"{_paint(str(verdict.outcome), verdict.outcome, colour)}: {usual.MEANINGS[verdict.outcome]}"
+    yield f"{_paint(str(verdict.outcome), verdict.outcome, colour)}: {_MEANINGS[verdict.outcome]}"
     yield f"  {verdict.headline}"
     if verdict.reason is not None:
         if verdict.reason.remedy:
