@@ -7,13 +7,16 @@ transaction. A second importer of the same log is refused by the position, not b
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import IO, Final
 
-from sqlalchemy import Engine
+from sqlalchemy import URL, Engine, create_engine
+from sqlalchemy.pool import NullPool
 
 from app.flink import keys
 from app.flink.placing import Placer
@@ -23,9 +26,11 @@ from app.incidents import flink_sql as sql
 from app.incidents.audit import ORIGIN, Action
 from app.incidents.columns import dumps, plain
 from app.incidents.flink_store import Read, store_batch
+from app.incidents.store import driver_url
 
 BATCH_LINES: Final = 20_000
 BATCH_BYTES: Final = 16 * 1024 * 1024
+_LOOKED_AT: Final = 1_000  # lines among which the first record is looked for
 _STREAMS: Final = 64  # subtasks of one log that are looked for in the log that goes on after it
 
 
@@ -231,3 +236,49 @@ def totals(engine: Engine, logs: Sequence[int]) -> dict[str, int]:
     with engine.connect() as connection:
         row = connection.execute(sql.TOTALS, {"logs": list(logs)}).mappings().one()
     return {name: int(value) for name, value in row.items()}
+
+
+def import_bytes(
+    url: str | URL, who: str, paths: Sequence[str], files: Sequence[tuple[str, bytes]]
+) -> tuple[list[Imported], list[str]]:
+    """Import uploaded logs under the names that they came with, and say of each that cannot be read why.
+
+    An upload that holds no record at all is refused before anything of it is stored.
+    """
+    engine = create_engine(driver_url(url), poolclass=NullPool)
+    done: list[Imported] = []
+    troubles: list[str] = []
+    try:
+        importer = Importer(engine, who, paths)
+        with tempfile.TemporaryDirectory() as folder:
+            held = []
+            for number, (name, data) in enumerate(files):
+                held.append((name, Path(folder) / str(number)))
+                held[-1][1].write_bytes(data)
+            looked = [(look(path, name), name, path) for name, path in held]
+            troubles += [f"{name}: {found}." for found, name, _ in looked if isinstance(found, str)]
+            for _, name, path in sorted(one for one in looked if not isinstance(one[0], str)):
+                try:
+                    done.append(importer.import_file(path, name))
+                except LogError as error:
+                    troubles.append(str(error))
+    finally:
+        engine.dispose()
+    return done, troubles
+
+
+def look(path: Path, name: str) -> int | str:
+    """When a log begins (nanoseconds), by the first record among its first lines; else why it is none."""
+    why = "the file is empty"
+    try:
+        with open_log(path) as stream:
+            for line in islice(read_lines(stream, name), _LOOKED_AT):
+                if line.data is not None and not line.data.strip():
+                    continue
+                read = _read(line, stream_of_name(name))
+                if isinstance(read, Record):
+                    return read.time_ns
+                why = f"no line is a record of an event log ({read.reason})"
+    except LogError as error:
+        return f"{error.what}. {error.remedy.removesuffix('.')}"
+    return why

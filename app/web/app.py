@@ -40,6 +40,7 @@ from app.web import (
     compare,
     door,
     exports,
+    flink,
     health,
     imports,
     incidents,
@@ -115,8 +116,8 @@ def create_app(settings: WebSettings, store: Store | None = None, *, watch: tupl
     app.state.clock = None  # links are judged by the database's clock, unless a test sets another
     app.state.limits = Limits(file=settings.console.max_file_mib * MIB, kept=settings.console.max_import_mib * MIB)
     for room in (
-        door, login, incidents, cases, inside, postmortem, replays, compare, activations, exports, imports, runs,
-        stream, shares, tokens, trail, builds, static, api, api_cases, api_live, api_shares, workers, health,
+        door, login, incidents, cases, inside, postmortem, replays, compare, activations, exports, flink, imports,
+        runs, stream, shares, tokens, trail, builds, static, api, api_cases, api_live, api_shares, workers, health,
     ):  # fmt: skip
         app.include_router(room.router)
     app.include_router(api.alias)

@@ -133,6 +133,13 @@ class Access(Protocol):
     def roles(self) -> Sequence[RoleRule]: ...
 
 
+class Flink(Protocol):
+    """Where event logs that carry no keys hold them: JSON paths into a record's payload."""
+
+    @property
+    def key_paths(self) -> Sequence[str]: ...
+
+
 class WebSettings(Protocol):
     """The part of the settings that the console works with."""
 
@@ -146,6 +153,8 @@ class WebSettings(Protocol):
     def public_url(self) -> str | None: ...
     @property
     def client_secret(self) -> str | None: ...
+    @property
+    def flink(self) -> Flink: ...
     @property
     def token(self) -> str: ...
     @property

@@ -31,6 +31,7 @@ from app.web.loading import (
     store_of,
 )
 from app.web.problems import Refused, not_found
+from app.web.recorded import recorded_brief
 from app.web.reproduce import bundle_name
 from app.web.sights import front, viewers_sight
 from app.web.views import choices, links_of
@@ -134,7 +135,10 @@ async def incident_page(
         follows = {} if incident.pipeline is None else await _live(session, incident, evidence)
     gathering = follows.get("gathering")
     links = links_of(incident, evidence)
-    preview = await preview_of(request, incident, [file.id for file in evidence], patience_s=PATIENCE_S)
+    # An event log is planned by what re-runs it: nothing of it is a snapshot, a trace or an envelope.
+    recorded = await recorded_brief(request, incident)
+    ids = [file.id for file in evidence]
+    preview = None if recorded else await preview_of(request, incident, ids, patience_s=PATIENCE_S)
     plan = None if preview is None else plan_view(preview, links)
     replaying = any(not run.run_state.finished for run in runs)
     settings = settings_of(request)
@@ -156,6 +160,7 @@ async def incident_page(
             hooks=hooks,
         ),
         preview=preview,
+        recorded=recorded,
         plan=plan,
         waits=() if preview is None else waits(preview.waiting),
         statuses=STATUSES,

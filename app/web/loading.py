@@ -171,9 +171,10 @@ class LoadActivation:
 
 
 class RequiresFiles:
-    """The dependency of routes that make incidents from files, which are of no pipeline."""
+    """The dependency of routes that read files, or make incidents of them: they are of no pipeline."""
 
-    permission = Permission.IMPORT
+    def __init__(self, permission: Permission) -> None:
+        self.permission = permission
 
     async def __call__(self, request: Request) -> Principal:
         principal = await admitted(request)
@@ -199,5 +200,6 @@ AskExport = Annotated[ExportView, Depends(LoadExport(Permission.EXPORT))]
 OpenActivation = Annotated[Activation, Depends(LoadActivation(Permission.OPEN))]
 VIEW = Depends(Requires(Permission.VIEW))
 READ = Depends(Requires(Permission.READ))
-IMPORT = Depends(RequiresFiles())
+IMPORT = Depends(RequiresFiles(Permission.IMPORT))
+LOGS = Depends(RequiresFiles(Permission.LOGS))
 OPEN = Depends(Requires(Permission.OPEN))

@@ -156,9 +156,29 @@ async def shared_verdict(request: Request, sight: Shared, number: str) -> Respon
     return await sights.verdict_file(request, sight, number)
 
 
+@router.get("/s/{token}/recorded")
+async def shared_recorded(request: Request, sight: Shared) -> Response:
+    return await sights.recorded_page(request, sight)
+
+
+@router.get("/s/{token}/recorded/events/{ordinal}")
+async def shared_recorded_event(request: Request, sight: Shared, ordinal: str) -> Response:
+    return await sights.recorded_event_page(request, sight, ordinal)
+
+
 @router.get(_PREVIEW)
 async def preview(request: Request, sight: Preview) -> Response:
     return await sights.front(request, sight)
+
+
+@router.get(_PREVIEW + "/recorded")
+async def preview_recorded(request: Request, sight: Preview) -> Response:
+    return await sights.recorded_page(request, sight)
+
+
+@router.get(_PREVIEW + "/recorded/events/{ordinal}")
+async def preview_recorded_event(request: Request, sight: Preview, ordinal: str) -> Response:
+    return await sights.recorded_event_page(request, sight, ordinal)
 
 
 @router.get(_PREVIEW + "/runs/{number}")

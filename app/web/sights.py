@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from app.incidents import redacted, service
 from app.incidents.errors import NotFound
+from app.incidents.flink_evidence import KIND
 from app.incidents.redacted import SharedRow
 from app.incidents.redaction import Redactor, Reveal
 from app.incidents.service import Filters, Incident, Neighbours, ReadSession, Run
@@ -22,6 +23,7 @@ from app.web.access import Permission
 from app.web.downloads import download
 from app.web.loading import MAX_NUMBER, pages_of, principal_of, store_of
 from app.web.problems import json_response
+from app.web.recorded import Recorded, context_of, event_fields, recorded_of
 from app.web.views import status_of, took
 from app.web.views_run import counts, verdict_view
 from app.web.views_timeline import every_field, timeline
@@ -124,7 +126,33 @@ async def front(request: Request, sight: Sight) -> Response:
         "share.html",
         runs=[(run, status_of(run), took(run)) for run in shown],
         files=[redacted.file(sight.redactor, file) for file in files],
+        recorded_run=sight.incident.kind == KIND,
     )
+
+
+async def recorded_page(request: Request, sight: Sight) -> Response:
+    """The recorded run of an event log, through the redactor. Raises `NotFound` for an incident that has none."""
+    recorded = await _recorded(request, sight)
+    return _page(request, sight, "share_recorded.html", **context_of(request, recorded))
+
+
+async def recorded_event_page(request: Request, sight: Sight, ordinal: str) -> Response:
+    """One recorded event with every field, through the redactor."""
+    recorded = await _recorded(request, sight)
+    place = _known(number(ordinal))
+    told, fields = event_fields(recorded, place)
+    return _page(
+        request, sight, "share_recorded_event.html", event=told, fields=fields, ordinal=place,
+        total=len(recorded.run.entries), recorded_base=recorded.base,
+    )  # fmt: skip
+
+
+async def _recorded(request: Request, sight: Sight) -> Recorded:
+    async with store_of(request).read() as session:
+        run = None if sight.only is not None else await recorded_of(session, sight.incident)
+    if run is None:
+        raise NotFound("recorded run", sight.incident.id)
+    return Recorded(run, f"{sight.base}/recorded", sight.redactor)
 
 
 async def run_page(request: Request, sight: Sight, run_number: str) -> Response:

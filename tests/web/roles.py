@@ -103,6 +103,7 @@ async def things(database: Database, store: Store, pipeline: str | None, *, owne
         "incident_id": incident.id, "number": "1", "ordinal": "0", "position": "0", "evidence_id": str(files[0].id),
         "other_id": other.id, "replay_id": runs[0].id, "share_id": share.id, "token": secret, "token_id": token.id,
         "scope": "all", "choice": "redacted", "lifetime": "7d", "cache_key": "0" * 64, "name:path": "hindcast.css",
+        "run_id": "1", "log_id": "1",
     }  # fmt: skip
     if pipeline is not None:
         parts |= await _live(database, store, incident, pipeline, known, owner)

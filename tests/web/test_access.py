@@ -68,7 +68,7 @@ async def test_without_the_token_nothing_is_served(app: FastAPI, stranger: httpx
     }
     assert served == set()
     links = {path for _, path in places if path.startswith(SHARED_PREFIX)}
-    assert len(links) == 4
+    assert len(links) == 6
     assert {(await stranger.get(path)).status_code for path in links} == {404}  # no such link
 
 

@@ -26,9 +26,11 @@ from tests.web.test_access import permissions, routes
 
 # Addresses of one thing: somebody without a role in its scope is told that it is not there.
 OBJECTS = ("incident_id", "replay_id", "export_id", "activation_id", "share_id", "token_id")
+OF_FILES = (Permission.IMPORT, Permission.LOGS)  # a role in a pipeline is none there
 QUERIES = {"compare": "?runs=1,2", "value": "?ordinal=0&side=recorded&field=event_type", "find": "?intent=x"}
-# Of these the world has none (any more): a response under a made-up key, what was supplied to a run, a removed link.
-ABSENT = ("/captured/", "/links/{other_id}", "tool-answers.jsonl", "result.pb", "/runs/{number}/value")
+# Of these the world has none (any more): a response under a made-up key, what was supplied to a run, a removed link,
+# a run of an event log.
+ABSENT = ("/captured/", "/links/{other_id}", "tool-answers.jsonl", "result.pb", "/runs/{number}/value", "/recorded")
 
 
 @dataclass
@@ -86,7 +88,7 @@ async def walked(world: World, role: Role) -> dict[tuple[str, str], tuple[str, s
         for method, route, permission in walk(world.app):
             answer = await ask(http, method, route, world.own)
             named = any("{" + name + "}" in route.path for name in OBJECTS)
-            may = role.includes(ROLES[permission]) and permission is not Permission.IMPORT  # that is of the files
+            may = role.includes(ROLES[permission]) and permission not in OF_FILES
             refused = {401, 403, 404, 500} if not any(part in route.path for part in ABSENT) else {401, 403, 500}
             if (may and answer.status_code in refused) or (not may and answer.status_code != 403):
                 wrong[method, route.path] = (str(permission), "own", answer.status_code)
