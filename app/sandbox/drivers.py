@@ -54,7 +54,7 @@ DRIVERS: Final[dict[str, Driver]] = {
     # Agents of Flink Agents, over the plan that the framework of the build's own environment compiles.
     FLINK: Driver(
         "app.flink.inside.driver:run",
-        ("app.flink.inside.driver:warm",),
+        ("app.flink.inside.driver:warm", "app.flink.inside.rehearsal:rehearse"),
         {"flink-agents": Bounds((0, 3), (0, 5)), "pydantic": PYDANTIC},
         ("flink",),
     ),
