@@ -24,6 +24,9 @@ if [ $# -gt 0 ]; then
     exec "$VENV/bin/pytest" "$@"
 fi
 
+# Made before the tests' clocks run; without it the tests of Flink Agents are skipped, and say why.
+"$VENV/bin/python" -m scripts.flink_env >/dev/null || say "the tests of Flink Agents are skipped"
+
 # Playwright keeps an event loop alive in its process, where no asynchronous test can run: two processes, two runs.
 failed=0
 "$VENV/bin/pytest" -n 2 --dist worksteal --ignore tests/browser || failed=1

@@ -88,8 +88,9 @@ def test_without_an_answer_the_run_ends_at_the_call(flink_python: Path, tmp_path
 
 def test_the_rehearsal_goes_through(flink_python: Path) -> None:
     """What runs once in every pre-loaded process, where a failure would pass in silence."""
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from app.flink.inside import rehearsal; " + (
-        "print(rehearsal.rehearsed().model_dump_json())"
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from app.flink.inside import rehearsal;"
+        " print(rehearsal.rehearsed().model_dump_json())"
     )
     done = subprocess.run([flink_python, "-c", code], capture_output=True, text=True, timeout=110, check=True)
     (rehearsed,) = Result.model_validate_json(done.stdout.splitlines()[-1]).inputs
