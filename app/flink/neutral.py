@@ -29,8 +29,9 @@ CATEGORIES: Final = frozenset({
 })  # fmt: skip
 ENTITIES: Final = frozenset({"action", "llm", "parser", "tool"})
 FIELDS: Final = frozenset({
-    "errorMessage", "errorType", "external_ids", "input", "key", "messages", "model", "output", "output_schema",
-    "prompt_args", "response", "responses", "retry_count", "success", "tool_calls", "total_retry_wait_sec", "value",
+    "error", "errorMessage", "errorType", "external_ids", "input", "key", "messages", "model", "output",
+    "output_schema", "prompt_args", "response", "responses", "retry_count", "success", "tool_calls",
+    "total_retry_wait_sec", "value",
 })  # fmt: skip
 IDENTITY: Final = frozenset({
     "businessKey", "eventId", "executionId", "inputRunId", "jobId", "parentExecutionId", "request_id",

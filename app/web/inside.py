@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from app.incidents import dissect, service
 from app.incidents.audit import Action
@@ -57,6 +57,8 @@ async def inside(
 ) -> Response:
     """The file taken apart: `view=hex` shows bytes around `at`; else frames or fields from `start` on."""
     evidence, data = await _bytes(request, incident, evidence_id)
+    if evidence.role == Role.EVENT_LOG and view != "hex":
+        return RedirectResponse(f"/incidents/{incident.id}/recorded", 303)  # which takes lines of JSON apart
     look = await asyncio.to_thread(_hex if view == "hex" else _decoded, evidence, data, frame, start, at)
     detail = {"evidence": evidence.id, "sha256": evidence.sha256, "inside": (view == "hex" and "hex") or "decoded"}
     await record_view(request, Action.EVIDENCE_READ, incident, **detail)

@@ -82,6 +82,8 @@ def provenance(source: Mapping[str, Any]) -> str:
             return f"{place}, {utc(source.get('timestamp_ms'))}"
         case "bundle":
             return f"bundle {source.get('file', '')}".strip()
+        case "event log":
+            return f"event log {source.get('file', '')}".strip()
         case "upload":
             return "upload"
         case other:

@@ -23,6 +23,11 @@ WINDOW: Final = 100  # events on one page
 TREE: Final = 150  # executions on one page
 BRIEF: Final = 1_500  # characters of a value that a line shows
 FIELDS: Final = 8
+# Memory is told whole at each write; what people came for lies between.
+_MEMORY: Final = frozenset({
+    "_short_term_read_event", "_short_term_write_event", "_sensory_read_event", "_sensory_write_event",
+    "_long_term_get_event", "_long_term_search_event", "_long_term_update_event", "_agent_run_begin_event",
+})  # fmt: skip
 _SURFACE: Final = "trace"
 
 ENDS: Final[Mapping[Ended, Status]] = {
@@ -66,6 +71,7 @@ class RecordedLine:
     more: int
     marks: tuple[Mark, ...]
     quiet: bool
+    memory: bool
     execution: int | None
 
 
@@ -191,6 +197,7 @@ def _line(
         more=max(0, len(told) - FIELDS),
         marks=tuple(_marks(entry, hidden)),
         quiet=entry.record.type in LIFE_CYCLE and entry.record.status in ("started", "success"),
+        memory=entry.record.type in _MEMORY,
         execution=place if place is not None and place < shown else None,
     )
 

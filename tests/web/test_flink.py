@@ -136,6 +136,9 @@ async def test_an_incident_opens_from_a_run_and_reads_the_same(
     page = Page(await person.get(home)).text
     assert "event-log" in page
     assert "26 records of 1 run" in page
+    looked = re.search(rf'href="({home}/evidence/\d+/inside)', (await person.get(home)).text)
+    assert looked
+    assert (await person.get(looked[1])).headers["location"] == f"{home}/recorded"
     recorded = await person.get(f"{home}/recorded")
     assert "payment gateway said no" in recorded.text
     assert (await person.get(f"{home}/recorded/events/3")).status_code == 200
