@@ -14,9 +14,10 @@ settings.register_profile(
 settings.register_profile("local", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
-# A database, a broker, a running world of both, and runs of another framework, for whoever asks for them.
+# A database, a broker, a running world of both, runs of another framework, a provider to log in at.
 pytest_plugins = [
     "tests.fixtures.postgres", "tests.fixtures.kafka", "tests.fixtures.live", "tests.fixtures.flink",
+    "tests.fixtures.provider",
 ]  # fmt: skip
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
