@@ -161,21 +161,22 @@
       stop.scrollIntoView({ block: "center" });
     }
   });
-  // A page that loads itself anew keeps what the person has filled in and not yet sent.
+  // A page that loads itself anew keeps what the person has filled in and not yet sent. What was filled in is known from
+  // the moment it was, for a page may be swapped again before the last swap has settled.
   const filled = new Map();
-  const keeping = () => $$("[data-keep] :is(input, select, textarea)[id]");
-  document.addEventListener("htmx:beforeSwap", () => {
-    filled.clear();
-    for (const field of keeping()) filled.set(field.id, field.type === "checkbox" ? field.checked : field.value);
+  const kept = "[data-keep] :is(input, select, textarea)[id]";
+  document.addEventListener("input", ({ target }) => {
+    if (target.matches?.(kept)) filled.set(target.id, target.type === "checkbox" ? target.checked : target.value);
   });
-  document.addEventListener("htmx:afterSettle", () => {
-    for (const field of keeping()) {
+  const refill = () => {
+    for (const field of $$(kept)) {
       const value = filled.get(field.id);
       if (value === undefined) continue;
       if (field.type === "checkbox") field.checked = value;
       else if (field.tagName !== "SELECT" || [...field.options].some((option) => option.value === value)) field.value = value;
     }
-  });
+  };
+  for (const moment of ["htmx:afterSwap", "htmx:afterSettle"]) document.addEventListener(moment, refill);
   addEventListener("hashchange", arrive);
   document.addEventListener("change", (event) => { if (event.target.matches(".sieve select")) event.target.form.requestSubmit(); });
   // An empty field filters nothing, so it has no place in the address.

@@ -66,6 +66,8 @@ PENDING: Final = TableRow(
     "as a what-if: nothing was recorded that it could be compared with",
 )
 
+_FAILURES: Final = ("failed", "timed out")
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -105,7 +107,7 @@ class Held:
 
 def table_row(held: Held) -> TableRow | None:
     """Find the row that applies; None as long as the attempt is not known."""
-    if held.status in ("failed", "timed out"):
+    if held.status in _FAILURES:
         return FAILED
     if held.status is not None:
         return FIRST if _is_first(held) else COMMITTED
@@ -183,21 +185,18 @@ def _mismatch(held: Held) -> Missing | None:
 
 
 def _comparable(held: Held) -> list[Missing]:
-    """What a replay can do without, but a comparison cannot."""
+    """What a replay can do without, but a comparison cannot; what such an attempt never sends is not missing."""
+    failed = held.status in _FAILURES
+    intents = not failed and held.emitted != 0
     gains = [
-        (
-            "intents",
-            "intents",
-            "arguments of intents that no snapshot holds pending are not compared",
-            held.emitted != 0,
-        ),
-        ("outputs", "outputs", "outputs are not compared", True),
-        ("errors", "errors", "the detail of the error is not compared", held.status == "failed"),
+        ("intents", "arguments of intents that no snapshot holds pending are not compared", intents),
+        ("outputs", "outputs are not compared", not failed and held.status != "suspended"),
+        ("errors", "the detail of the error is not compared", failed),
     ]
     return [
-        Missing(what, why, _remedy(held, what), blocks=False)
-        for role, what, why, applies in gains
-        if applies and role not in held.roles
+        Missing(stream, why, _remedy(held, stream), blocks=False)
+        for stream, why, applies in gains
+        if applies and stream not in held.roles
     ]
 
 

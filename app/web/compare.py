@@ -68,11 +68,13 @@ async def compare(
 
 
 def _numbers(given: Sequence[str]) -> list[int]:
-    """Run numbers as a URL has them: `runs=1,2`, or as ticked boxes send them, `runs=1&runs=2`."""
+    """Run numbers as a URL has them: `runs=1,2`; those of ticked boxes, `runs=2&runs=1`, in the order of the runs."""
     texts = [text.strip() for part in given for text in part.split(",") if text.strip()]
     if not all(text.isascii() and text.isdigit() and 0 < int(text[:10]) <= MAX_NUMBER for text in texts):
         raise Refused(_refusal("Not all of these are numbers of runs."))
     numbers = list(dict.fromkeys(map(int, texts)))
+    if len(given) > 1:
+        numbers.sort()  # a list that begins with the newest would put the build that ran on the right
     if not 2 <= len(numbers) <= MOST:
         raise Refused(_refusal(f"{len(numbers)} runs are named."))
     return numbers

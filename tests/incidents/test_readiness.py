@@ -113,6 +113,9 @@ def test_what_an_attempt_never_emitted_is_not_missing() -> None:
     assert [one.what for one in missing(held)] == ["intents"]
     assert [one.what for one in missing(replace(held, emitted=1))] == ["intents"]
     assert missing(replace(held, emitted=0)) == ()
+    bare = without("intents", "outputs")
+    assert [one.what for one in missing(replace(bare, status="suspended"))] == ["intents"]
+    assert [one.what for one in missing(replace(bare, status="failed"))] == ["errors"]
 
 
 def test_a_topic_that_is_followed_need_not_be_named() -> None:

@@ -426,6 +426,9 @@ async def test_more_than_two_runs_are_compared_pair_by_pair(person: Browser, sto
     shown = await page(person, path)
     assert "Step by step: run 1 and run 2" in shown.text
     assert "Or runs 1 and 3, runs 2 and 3" in shown.text
+    # The boxes of a list that begins with the newest: what was asked for first stands on the left all the same.
+    ticked = await page(person, f"/incidents/{incident.id}/compare?runs=3&runs=2&runs=1")
+    assert "Step by step: run 1 and run 2" in ticked.text
     other = await page(person, f"{path}&between=2,3")
     assert "Step by step: run 2 and run 3" in other.text
     equal = await page(person, f"/incidents/{incident.id}/compare?runs=1,2&start=5000")
