@@ -29,7 +29,7 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Follow until SIGTERM or Ctrl-C. Exit code 0, or 2."""
-    start_logging(args.log_level)
+    start_logging(args)
     try:
         return _follow(args)
     except (CommandError, ValueError) as error:

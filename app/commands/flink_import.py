@@ -27,7 +27,7 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Import or count. Exit code 0, or 1 where a file could not be read to its end, or 2."""
-    start_logging(args.log_level)
+    start_logging(args)
     try:
         return _count(args) if args.dry_run else _import(args)
     except (CommandError, ValueError) as error:
