@@ -6,7 +6,7 @@ import importlib
 import sys
 from typing import Final
 
-PARTS: Final = ("replays", "suite", "story", "sandbox", "flink_import", "flink_rerun", "intake", "live", "kafka")
+PARTS: Final = ("replays", "suite", "story", "sandbox", "flink_import", "flink_rerun", "intake", "live", "kafka", "pool")
 
 
 def main(chosen: list[str]) -> int:
