@@ -10,6 +10,8 @@ ASSETS := static/vendor/VERSIONS.txt
 T ?=
 # What `make demo` hands on to `hindcast demo`.
 ARGS ?=
+# How long `make soak` lasts.
+SECONDS ?= 600
 # Where the recordings are that `make golden` packs.
 SOURCE ?=
 
@@ -48,8 +50,12 @@ fmt: setup ## Format the code and mend what the linter can mend
 	@$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .
 
 .PHONY: bench
-bench: setup ## Measure what benchmarks/README.md reports
+bench: setup ## Measure what benchmarks/README.md reports, beside the peer where HINDCAST_PEER_PATH names it
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+.PHONY: soak
+soak: setup ## Traffic, exports, replays and random kills for SECONDS=600, then a count of everything
+	@$(BIN)/python -m benchmarks.soak --seconds $(SECONDS) $(ARGS)
 
 .PHONY: screenshots
 screenshots: setup ## Take the pictures of docs/ anew, from a demo of their own (ARGS="--only run")
