@@ -29,8 +29,8 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Follow until SIGTERM or Ctrl-C. Exit code 0, or 2."""
-    start_logging(args)
     try:
+        start_logging(args)
         return _follow(args)
     except (CommandError, ValueError) as error:
         print(f"hindcast flink follow: {error}", file=sys.stderr)

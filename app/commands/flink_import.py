@@ -27,8 +27,8 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Import or count. Exit code 0, or 1 where a file could not be read to its end, or 2."""
-    start_logging(args)
     try:
+        start_logging(args)
         return _count(args) if args.dry_run else _import(args)
     except (CommandError, ValueError) as error:
         print(f"hindcast flink import: {error}", file=sys.stderr)

@@ -10,6 +10,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from app.flink.keys import Path, find_key
@@ -17,6 +18,7 @@ from app.flink.model import How, Placed
 from app.flink.records import CHAT_REQUEST, CHAT_RESPONSE, INPUT, OUTPUT, TOOL_REQUEST, TOOL_RESPONSE, Record, run_ref
 
 AT_WORK: Final = 256  # runs among which a record's run is looked for
+AT_REST_TRIED: Final = 16  # runs that rest since a moment ago, and may send one thing more
 AT_REST: Final = 4_096  # runs that have nothing under way, kept to be found by their key
 _TEXTS: Final = 24
 _TEXT: Final = 400
@@ -60,11 +62,6 @@ class NestedRuns:
         self._learn(run, record)
         return Placed(record, run.ref, how)
 
-    def key_of(self, ref: str) -> str | None:
-        """The key of a run that is under way."""
-        run = self._open.get(ref)
-        return None if run is None else run.key
-
     def _begin(self, record: Record, ref: str, key: str | None) -> str:
         if ref in self._open:
             return ref  # the same line again
@@ -89,27 +86,20 @@ class NestedRuns:
         if key is not None:
             known = self._open.get(self._by_key.get(key, ""))
             return None if known is None else (known, How.KEY)
-        candidates = list(self._candidates())
+        latest = list(islice(reversed(self._open.values()), AT_WORK))
         if record.type in (CHAT_RESPONSE, TOOL_RESPONSE) and record.request_id is not None:
-            return _answered(record, record.request_id, candidates)
+            return _answered(record, record.request_id, latest)
+        # A run that has sent its output and waits for nothing counts only where none at work has said the like.
+        working = [run for run in latest if not run.rests]
         if record.type == TOOL_REQUEST:
-            waiting = [run for run in candidates if _waits_for(run, record)]
-            candidates = waiting or candidates
-        said = [run for run in candidates if _repeats(run, record)]
-        if len(said) == 1:
-            return said[0], How.CONTENT
-        among = said or candidates
-        working = [run for run in among if not run.rests]
-        if len(working) == 1:
-            return working[0], How.ALONE
+            working = [run for run in working if _waits_for(run, record)] or working
+        resting = [run for run in latest[: 2 * AT_REST_TRIED] if run.rests][:AT_REST_TRIED]
+        for among in (working, resting):
+            said = list(islice((run for run in among if _repeats(run, record)), 2))
+            if said:
+                return (said[0], How.CONTENT) if len(said) == 1 else None
+        among = working or resting
         return (among[0], How.ALONE) if len(among) == 1 else None
-
-    def _candidates(self) -> Iterator[_Open]:
-        """The runs at work, latest first, and those that rest since a moment ago."""
-        for count, run in enumerate(reversed(self._open.values())):
-            if count >= AT_WORK:
-                return
-            yield run
 
     def _learn(self, run: _Open, record: Record) -> None:
         self._open.move_to_end(run.ref)

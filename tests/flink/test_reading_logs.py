@@ -127,6 +127,28 @@ def test_equal_events_of_two_keys_share_an_id_in_a_nested_log_and_stay_apart() -
     assert len(log.unattributed) == 3
 
 
+def test_a_run_at_rest_gets_what_only_it_has_said() -> None:
+    def said(ns: int, request: str, answer: str) -> bytes:
+        return nested(ns, "_chat_response_event", {"request_id": request, "response": {"content": answer}})
+
+    def asked(ns: int, known: str, text: str) -> bytes:
+        attributes = {"model": "llm", "messages": [{"role": "user", "content": text}]}
+        return nested(ns, "_chat_request_event", attributes, event_id(known))
+
+    lines = [
+        nested(1, "_input_event", {"input": {"k": "a", "text": "first"}}),
+        asked(2, "r1", "first"),
+        said(3, event_id("r1"), "answer of a"),
+        nested(4, "_output_event", {"output": "answer of a"}),
+        nested(5, "_input_event", {"input": {"k": "b", "text": "second"}}),
+        nested(6, "_output_event", {"output": "once more: answer of a"}),
+        nested(7, "_output_event", {"output": "nobody has said this"}),
+    ]
+    one, two = read(lines).runs
+    assert [entry.record.time_ns % 100 for entry in one.entries] == [1, 2, 3, 4, 6]
+    assert [str(entry.how) for entry in two.entries] == ["input", "alone"]
+
+
 def test_what_comes_before_the_first_input_is_kept_without_a_run() -> None:
     late = nested(1, "_output_event", {"output": "of a run that began in another file"})
     log = read([late, nested(2, "_input_event", {"input": {"k": "a"}})])
