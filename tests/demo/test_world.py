@@ -60,7 +60,7 @@ class Demo:
         headers = {"Authorization": f"Bearer {secret}"} if token else {}
         data = None if body is None else json.dumps(body).encode()
         headers |= {"Content-Type": "application/json"} if data else {}
-        with urllib.request.urlopen(urllib.request.Request(base + path, data, headers), timeout=20) as answer:
+        with urllib.request.urlopen(urllib.request.Request(base + path, data, headers), timeout=60) as answer:
             return json.load(answer)
 
     def children(self) -> list[int]:
@@ -91,7 +91,7 @@ def alive(pid: int) -> bool:
     return False
 
 
-def wait_until_gone(pids: list[int], seconds: float = 20) -> None:
+def wait_until_gone(pids: list[int], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while left := [pid for pid in pids if alive(pid)]:
         assert time.monotonic() < deadline, f"still there: {left}"
@@ -115,7 +115,7 @@ def started(home: Path) -> Iterator[Demo]:
     finally:
         if running.process.poll() is None:
             running.process.terminate()
-        running.process.wait(30)
+        running.process.wait(60)
         assert running.process.stdout is not None
         running.process.stdout.close()
 
@@ -132,7 +132,7 @@ def test_it_tells_the_story_and_leaves_nothing_behind(started: Demo) -> None:
     children = started.children()
     assert len(children) >= 6  # web, worker, its sandboxes, pipeline, collector, the database
     started.process.send_signal(signal.SIGINT)
-    assert started.process.wait(30) == 0
+    assert started.process.wait(60) == 0
     wait_until_gone(children)
 
 
@@ -204,7 +204,7 @@ def test_a_second_demo_in_the_same_place_is_refused_and_harms_nothing(started: D
     second = demo(started.home)
     line = second.told("already runs")
     assert f"another Hindcast (process {started.process.pid}) already runs the embedded database" in line
-    assert second.process.wait(20) == 2
+    assert second.process.wait(60) == 2
     assert second.process.stdout is not None
     second.process.stdout.close()
     assert started.ask("/api/v1/incidents")["incidents"]
@@ -222,7 +222,7 @@ def test_a_part_that_dies_ends_the_demo_and_is_named(started: Demo) -> None:
     worker = next(pid for pid in children if b"worker" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))
     os.kill(worker, signal.SIGKILL)
     assert "the worker process stopped with code -9" in started.told("worker process stopped")
-    assert started.process.wait(30) == 2
+    assert started.process.wait(60) == 2
     wait_until_gone(children)
 
 
@@ -248,7 +248,7 @@ def test_a_port_in_use_is_named_or_stepped_over(home: Path) -> None:
         port = taken.getsockname()[1]
         refused = demo(home, "--port", str(port))
         refused.told(f"port {port} of 127.0.0.1 is in use; stop the program that has it, or choose another")
-        assert refused.process.wait(30) == 2
+        assert refused.process.wait(60) == 2
         assert refused.process.stdout is not None
         refused.process.stdout.close()
     config = home / "hindcast.toml"
@@ -262,6 +262,6 @@ def test_a_port_in_use_is_named_or_stepped_over(home: Path) -> None:
         other.told("Ctrl-C stops everything")
         assert f":{port}/" not in other.address
         other.process.terminate()
-        assert other.process.wait(30) == 0
+        assert other.process.wait(60) == 0
         assert other.process.stdout is not None
         other.process.stdout.close()

@@ -239,12 +239,12 @@ async def test_an_answer_that_cannot_be_read_says_so_and_stops_nothing(
 
 async def test_the_page_hears_of_every_step(store: Store, incident: Incident, database: Database) -> None:
     async with Changes(database.app) as changes, changes.subscribe(incident.id) as subscription:
-        await subscription.wait(5)
+        await subscription.wait(60)
         export = await ask(store, incident)
-        assert await subscription.wait(5)
+        assert await subscription.wait(60)
         async with store.write() as session:
             await exports.note_published(session, export, topic="events", partition=0, offset=1, timeout_s=60)
-        assert await subscription.wait(5)
+        assert await subscription.wait(60)
         assert not await subscription.wait(0.1)
 
 

@@ -90,7 +90,7 @@ class Host:
 
     def __exit__(self, *_: object) -> None:
         self._pipeline.stop()
-        self._thread.join(20)
+        self._thread.join(60)
 
 
 @dataclass
@@ -136,7 +136,7 @@ class World:
         producer = Producer({"bootstrap.servers": self.broker.address, "linger.ms": 0, "message.max.bytes": 80_000_000})
         more = {} if at_ms is None else {"timestamp": at_ms}
         producer.produce(topic, value, key, partition=0, **more)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
 
     @asynccontextmanager
     async def collecting(self, **options: Any) -> AsyncIterator[Collector]:
@@ -148,7 +148,7 @@ class World:
             yield collector
         finally:
             collector.stop()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await running
 
     async def open(self, key: bytes, seq: int | None = None, **more: Any) -> Incident:
@@ -162,7 +162,7 @@ class World:
         await self.activations(count, entity_key=key)
         return await self.open(key)
 
-    async def gathered(self, incident: Incident, seconds: float = 30) -> live.GatheringView:
+    async def gathered(self, incident: Incident, seconds: float = 60) -> live.GatheringView:
         """Wait until the incident's last search has ended."""
 
         async def look() -> live.GatheringView | None:
@@ -181,7 +181,7 @@ class World:
         async with self.store.read() as session:
             return await live.live_status(session, await service.get_incident(session, incident.id))
 
-    async def until(self, ask: Callable[[], Awaitable[Any]], seconds: float = 30) -> Any:
+    async def until(self, ask: Callable[[], Awaitable[Any]], seconds: float = 60) -> Any:
         """Ask until the answer is true, and return it."""
         deadline = time.monotonic() + seconds
         while True:
@@ -202,7 +202,7 @@ class World:
         found: tuple[live.Activation, ...] = await self.until(look)
         return found
 
-    async def ready(self, incident: Incident, seconds: float = 30) -> LiveStatus:
+    async def ready(self, incident: Incident, seconds: float = 60) -> LiveStatus:
         async def look() -> LiveStatus | None:
             status = await self.status(incident)
             return status if status.ready else None

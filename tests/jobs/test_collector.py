@@ -271,7 +271,7 @@ async def test_a_search_tells_the_page_how_far_it_has_come(world: World, store: 
                     versions.append(status.version)
                     if status.gatherings[0].gathering.gathering_state.finished:
                         break
-                    assert await subscription.wait(10)
+                    assert await subscription.wait(60)
     assert versions == sorted(versions)
     assert len(set(versions)) >= 2
     assert status.outlook is not None

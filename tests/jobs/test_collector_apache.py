@@ -47,7 +47,7 @@ def producer(world: World, **settings: object) -> Producer:
 @pytest.fixture
 def transactional(world: World) -> Iterator[Producer]:
     made = producer(world, transactional_id=f"desk-{uuid.uuid4()}", transaction_timeout_ms=60_000)
-    made.init_transactions(30)
+    made.init_transactions(60)
     yield made
     made.purge()
 
@@ -79,7 +79,7 @@ async def test_transactions_are_read_as_the_pipeline_commits_them(  # complaint 
         transactional.produce(world.topics.events, serialize(envelope), b"k", partition=0)
         for value in told.values:
             transactional.produce(world.topics.traces, value, told.key, partition=0)
-        transactional.flush(20)
+        transactional.flush(60)
         end()
     async with world.collecting():
         (row,) = await world.activations(1)
@@ -147,7 +147,7 @@ async def test_a_collector_goes_on_in_the_middle_of_a_compressed_batch(  # compl
     values = [value for number in range(60) for value in attempt(b"k-%d" % number, 0, NOW + number).values]
     for value in values:
         batched.produce(world.topics.traces, value, b"k", partition=0)
-    assert batched.flush(20) == 0
+    assert batched.flush(60) == 0
     whole = len(values) // 2 + 1
     with psycopg.connect(world.database.app) as connection:  # as one that stored half of them has left it
         connection.execute(
@@ -172,7 +172,7 @@ async def test_an_envelope_is_found_whatever_the_clocks_of_its_neighbours_say(  
     times = [NOW - 3_600_000 * random.Random(number).randint(0, 48) for number in range(1000)]
     for envelope, at in zip(sent, times, strict=True):
         writer.produce(world.topics.events, serialize(envelope), envelope.entity_key, partition=0, timestamp=at)
-    assert writer.flush(20) == 0
+    assert writer.flush(60) == 0
     async with world.collecting():
         for value in attempt(b"k", 0, NOW + 500).values:
             world.send_bytes(world.topics.traces, b"k", value)
@@ -197,7 +197,7 @@ async def test_an_export_goes_where_the_events_of_its_key_go(  # complaint 31
             topics.events, serialize(start(key, ("ask", "hi"), ("out", "x"))), key,
             on_delivery=lambda _, message: at.update({message.key(): message.partition()}),
         )  # fmt: skip
-    assert writer.flush(20) == 0
+    assert writer.flush(60) == 0
     assert len(set(at.values())) > 1
     pipeline = pipeline_of(apache.address, topics, partitioner=partitioner)
     with world.host():

@@ -220,7 +220,7 @@ async def test_a_second_build_is_judged_by_what_the_first_has_vouched_for(
         def replay(self, build: str, case: Case, stop: threading.Event) -> Report:
             self.seen.append((build, case.vindicated))
             if build == "old":
-                assert vouched.wait(10)
+                assert vouched.wait(60)
                 return Report(Verdict(Outcome.REPRODUCED, "", reads=(doubt,)))
             vouched.set()
             known = "get('tier')" in case.vindicated

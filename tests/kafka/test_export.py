@@ -74,11 +74,11 @@ class Answerer:
                 make = self.answers.get(envelope.entity_key)
                 for value in make(request_id) if make else default:
                     self._producer.produce(self._snapshots, value, key=envelope.entity_key)
-                self._producer.flush(5)
+                self._producer.flush(60)
 
     def close(self) -> None:
         self._stop.set()
-        self._thread.join(10)
+        self._thread.join(60)
         self._consumer.close()
 
 
@@ -237,7 +237,7 @@ def test_all_states_under_one_request_are_kept_and_equal_ones_are_one(pipeline: 
     answers = Answers({request_id: b"k"})
     with SnapshotTap(pipeline) as tap, Exporter(pipeline) as exporter:
         exporter.publish(exporter.prepare(b"k"), request_id)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not (len(answers.states(request_id)) == 2 and answers.other_keys and answers.unreadable):
             tap.wait(answers, 1.0)
             assert time.monotonic() < deadline
@@ -255,7 +255,7 @@ def test_all_states_under_one_request_are_kept_and_equal_ones_are_one(pipeline: 
 def test_a_pipeline_that_never_answers(pipeline: Pipeline) -> None:
     begun = time.monotonic()
     request, answers = export_once(pipeline, b"k", timeout_s=1.0)
-    assert 1.0 <= time.monotonic() - begun < 10
+    assert 1.0 <= time.monotonic() - begun < 60
     assert answers.states(request.request_id) == ()
     assert request.offset >= 0
 

@@ -80,7 +80,7 @@ def test_librdkafka_agrees(mock_broker: Broker, partitioner: Partitioner) -> Non
         for _ in range(3):
             for key in KEYS:
                 producer.produce(topic, b"", key=key, on_delivery=partial(note, found))
-            producer.flush(10)
+            producer.flush(60)
         for key in KEYS:
             own = partition_of(key, partitions, partitioner)
             assert own is None or found[key] == {own}, key

@@ -105,7 +105,7 @@ class Process:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self._process.send_signal(number)
-        return self._process.wait(20)
+        return self._process.wait(60)
 
     def wait(self) -> int:
         return self._process.wait(60)
@@ -276,7 +276,7 @@ def test_a_stop_while_the_broker_is_away_keeps_what_was_not_sent(broker: Embedde
         producer, host._producer = host._producer, Away()  # type: ignore[assignment]
         worker = threading.Thread(target=host.run)
         worker.start()
-        assert turned.wait(20)
+        assert turned.wait(60)
         time.sleep(0.3)
         host.stop()
         worker.join(20)

@@ -46,7 +46,7 @@ class Writer:
         self._producer.produce(topic, value, key, partition=partition)
 
     def flush(self) -> None:
-        assert self._producer.flush(20) == 0
+        assert self._producer.flush(60) == 0
 
 
 class Reader:

@@ -61,7 +61,7 @@ class Live:
 
     async def when(self, path: str, field: str, *values: object) -> dict[str, Any]:
         """Ask until a field has one of some values."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while True:
             found: dict[str, Any] = (await self.api.get(path)).json()
             if found[field] in values:

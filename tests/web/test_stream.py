@@ -45,7 +45,7 @@ async def served(app: FastAPI) -> AsyncIterator[str]:
 
 
 def http(base: str, **options: object) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=base, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=20, **options)  # type: ignore[arg-type]
+    return httpx.AsyncClient(base_url=base, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60, **options)  # type: ignore[arg-type]
 
 
 async def told(lines: AsyncIterator[str], wanted: str) -> str:
