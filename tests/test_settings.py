@@ -191,6 +191,66 @@ patterns = ['\\b\\d{16}\\b']"""
             read(config, f"[redaction]\n{wrong}")
 
 
+ROLE = '[[access.roles]]\nrole = "viewer"\ngroups = ["g"]\npipelines = ["*"]\n'
+OIDC = '[access]\nmode = "oidc"\n[access.oidc]\nissuer = "https://id.example.org"\nclient_id = "x"\n'
+HOME = '[console]\nurl = "https://hindcast.example.org"\n'
+STARTS_NOT = {
+    '[console]\nhost = "0.0.0.0"': "'0.0.0.0' can be reached from other machines, and access.mode is not set",
+    '[console]\nhost = "hindcast.internal"': 'access.mode is not set; set access.mode to "oidc" or "proxy"',
+    '[access]\nmode = "oidc"\n' + ROLE: "no provider is named; add [access.oidc] with issuer and client_id",
+    OIDC + ROLE: "console.url is not set",
+    HOME.replace("https", "http") + OIDC + ROLE: "is not https: sessions could be stolen on the way",
+    HOME + OIDC: 'access.mode is "oidc", and nobody has a role; add [[access.roles]]',
+    HOME + OIDC + 'client_secret = { env = "HINDCAST_NO_SUCH" }\n' + ROLE: "the environment variable HINDCAST_NO_SUCH",
+    HOME + OIDC + 'client_secret = { file = "gone" }\n' + ROLE: "access.oidc.client_secret is to come from the file",
+    '[access]\nmode = "proxy"\n' + ROLE: "console.proxies is empty: nobody could be believed",
+    '[console]\nproxies = ["10.0.0.5"]\n[access]\nmode = "proxy"\n': "nobody has a role",
+}
+STARTS = (
+    "",
+    '[console]\nhost = "::1"',
+    '[console]\nhost = "0.0.0.0"\n[access]\nmode = "token"',
+    HOME + OIDC + ROLE,
+    '[console]\nproxies = ["10.0.0.0/24"]\n[access]\nmode = "proxy"\n' + ROLE,
+)
+
+
+@pytest.mark.parametrize("text", STARTS_NOT)
+def test_a_console_that_would_let_strangers_in_does_not_start(config: Path, text: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        read(config, text).check_access()
+    assert STARTS_NOT[text] in str(caught.value)
+
+
+def test_a_console_that_knows_who_comes_in_starts(config: Path) -> None:
+    for text in STARTS:
+        read(config, text).check_access()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (OIDC.replace("https", "http"), "is not https: what it says could be forged on the way"),
+        (OIDC.replace("https://id.example.org", "id.example.org"), "is not an issuer such as https://id.example.org"),
+        (OIDC.replace("example.org", "example.org?x=1"), "is not an issuer such as"),
+        (OIDC + 'scopes = ["profile"]', "openid is missing"),
+        (OIDC + 'client_secret = "hunter22"', "access.oidc.client_secret: "),
+        (OIDC + "client_secret = {}", "a secret is given by reference"),
+        ('[console]\nproxies = ["proxy.internal"]', "is not an address such as 10.0.0.5"),
+        ('[console]\nproxies = ["0.0.0.0/0"]', "is every address there is"),
+        ('[console]\nurl = "hindcast.example.org"', "console.url: "),
+        (ROLE.replace('groups = ["g"]\n', ""), "the rule gives its role to nobody"),
+        (ROLE.replace("viewer", "boss"), "access.roles[0].role: "),
+        (ROLE.replace("*", "refunds"), "names the pipeline 'refunds', which is not configured; expected one of files"),
+        ('[access]\nmode = "none"', "access.mode: "),
+    ],
+)
+def test_mistakes_about_access_are_named(config: Path, text: str, said: str) -> None:
+    found = mistake(config, text)
+    assert said in found
+    assert "hunter22" not in found
+
+
 def test_a_pipeline_finds_its_files_beside_the_configuration(config: Path) -> None:
     security = (
         '[pipelines.security]\nprotocol = "sasl_ssl"\nmechanism = "PLAIN"\nusername = { env = "U" }\n'

@@ -74,7 +74,7 @@ async def _answer(request: Request, keeper: Keeper, offered: str) -> Response:
     rates.entering.check(address_of(request))
     if not keeper.is_token(offered.strip()):
         rates.entering.note(address_of(request))
-        await _note_wrong(request, rates)
+        await identities_of(request).note_stranger("start-up token")
         return _refuse(request)
     async with store_of(request).write() as session:
         record_event(session, Action.SESSION_OPENED, who="operator", subject="start-up token")
@@ -89,14 +89,6 @@ async def _answer(request: Request, keeper: Keeper, offered: str) -> Response:
         samesite="lax",
     )
     return response
-
-
-async def _note_wrong(request: Request, rates: RateLimits) -> None:
-    """Record a wrong token; no more of them in a minute than the trail can bear, whoever sends them."""
-    if not rates.strangers.wait_s(""):
-        rates.strangers.note("")
-        async with store_of(request).write() as session:
-            record_event(session, Action.SESSION_REFUSED, who="stranger", subject="start-up token")
 
 
 def _refuse(request: Request) -> Response:

@@ -114,19 +114,20 @@ class Gate:
         principal = None if shared else await self._identities.of(scope, headers, proxied=proxied)
         scope["hindcast.principal"] = principal
         if principal is None and not shared and scope["path"] not in OPEN_PATHS:
-            return self._stranger(Request(scope), offered="authorization" in headers)
+            return await self._stranger(Request(scope), offered="authorization" in headers)
         browser = principal is None or principal.csrf is not None
         if browser and scope["method"] not in SAFE_METHODS and not _same_origin(headers, host):
             return self._pages.problem(Request(scope), forbidden("The request comes from another site."))
         return None
 
-    def _stranger(self, request: Request, *, offered: bool) -> Response:
+    async def _stranger(self, request: Request, *, offered: bool) -> Response:
         """Show the door; who comes with wrong tokens again and again has to wait."""
         address = address_of(request)
         if offered and (wait := self._rates.entering.wait_s(address)):
             return self._pages.problem(request, too_many(wait))
         if offered:
             self._rates.entering.note(address)
+            await self._identities.note_stranger("token")
         return self._pages.problem(request, stranger(self._identities.mode))
 
 

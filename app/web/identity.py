@@ -21,6 +21,7 @@ from app.web.access import Principal
 from app.web.config import Access
 from app.web.keeper import Keeper
 from app.web.keys import Keys
+from app.web.limits import Limiter
 from app.web.problems import Problem, Refused
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ _TAKEN: Final = re.compile(
     r"(operator|script|the demo|command line)\Z|(token|share|rule|command line)[ :]", re.IGNORECASE
 )
 _REMEMBERED: Final = 10_000
+_STRANGERS: Final = 60
 
 
 class Recent:
@@ -65,6 +67,7 @@ class Identities:
         self._keys = keys
         self._entered = Recent(access.session_hours * 3600)
         self._refused = Recent(600)
+        self._strangers = Limiter(_STRANGERS, 60)
 
     async def of(self, scope: Scope, headers: Headers, *, proxied: bool) -> Principal | None:
         """The principal of a request, None for a stranger; `proxied`: a proxy that is believed sent it.
@@ -110,6 +113,13 @@ class Identities:
             )
         )
 
+    async def note_stranger(self, tried: str) -> None:
+        """Record that somebody unknown tried something; no more in a minute than the trail can bear, whoever does."""
+        if not self._strangers.wait_s(""):
+            self._strangers.note("")
+            async with self._store.write() as session:
+                record_event(session, Action.SESSION_REFUSED, who="stranger", subject=tried)
+
     async def _script(self, offered: str | None) -> Principal | None:
         if offered is None:
             return None
@@ -151,6 +161,7 @@ class Identities:
                 "refused a request from %s with the header %s: it is not one of console.proxies, so what it says of"
                 " anybody is not believed", peer, told.user_header if users else told.groups_header,
             )  # fmt: skip
+            await self.note_stranger("proxy header")
             raise Refused(_not_the_proxy(told.user_header))
         if not users:
             return None

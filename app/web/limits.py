@@ -59,7 +59,6 @@ class RateLimits:
     """The console's limits, per address and minute."""
 
     entering: Limiter = field(default_factory=lambda: Limiter(20, 60))  # wrong tokens
-    strangers: Limiter = field(default_factory=lambda: Limiter(60, 60))  # wrong tokens of everybody that are recorded
     login: Limiter = field(default_factory=lambda: Limiter(30, 60))  # log-ins begun
     exports: Limiter = field(default_factory=lambda: Limiter(30, 60))  # exports of keys, and bundles, of one person
     shares: Limiter = field(default_factory=lambda: Limiter(30, 60))  # links made by one person

@@ -65,6 +65,7 @@ async def callback(request: Request) -> Response:
     except ProviderError as error:
         limits.entering.note(address_of(request))
         log.warning("a log-in failed: %s", error)
+        await identities.note_stranger("log-in")
         raise Refused(_failed()) from error
     return await _admit(request, identities, known, safe_path(kept.get("next")))
 

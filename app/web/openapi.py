@@ -32,12 +32,13 @@ _PROBLEM: Final = {
 _MEANINGS: Final = {
     400: "The request is malformed.",
     401: "The token is missing or wrong.",
-    403: "A browser's request without its page's CSRF token, or from another site.",
-    404: "There is no such thing.",
+    403: "A role that does not allow this, or a browser's request without its page's CSRF token.",
+    404: "There is no such thing, or it is of a pipeline in which the token has no role.",
     409: "The thing is not in a state that allows this.",
     413: "Too large.",
     415: "Wrong content type.",
     422: "The content is refused; `problems` names the files.",
+    429: "Too often; `Retry-After` says when again.",
 }
 
 PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {

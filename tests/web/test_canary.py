@@ -9,6 +9,7 @@ import asyncio
 import base64
 import hashlib
 import logging
+import re
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,16 +18,20 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from app.incidents import service
+from app.incidents import case_notes, cases, service
+from app.incidents.roles import Role as Access
 from app.incidents.service import EvidenceFile, Report, Role, Store
+from app.incidents.tokens import create_token
 from app.replay.engine import replay
 from app.replay.inprocess import InProcessRunner
 from app.replay.rerun_pb2 import AgentCode
 from app.runtime.activation import ActivationInput, ActivationSettings, AgentHooks, run_activation
+from app.web import stream
 from app.wire.framing import write_frames
 from app.wire.records import AgentEnvelope, StateSnapshot, TraceEvent, serialize
-from tests.web.conftest import HOME
+from tests.web.conftest import HOME, client
 from tests.web.html import Page
+from tests.web.test_access import routes
 from tests.web.test_shares import share
 from tests.web.work import claim, finish
 
@@ -131,6 +136,9 @@ async def planted(store: Store, folder: Path, runner: InProcessRunner) -> tuple[
     files = await asyncio.to_thread(evidence, folder, runner)
     async with store.write() as session:
         incident = await service.import_evidence(session, files, who=f"{MARK}-who", title=f"{MARK}-title")
+        told = {"owner": f"{MARK}-owner", "tags": f"{MARK.lower()}-tag"}
+        await cases.change_case(session, incident, told, revision=incident.revision, who=f"{MARK}-who")
+        await case_notes.add_note(session, incident, f"{MARK}-note", who=f"{MARK}-who")
     reports = []
     for build in builds:
         async with store.write() as session:
@@ -164,7 +172,7 @@ async def crawl(http: httpx.AsyncClient, start: str, extra: list[str]) -> dict[s
         if path in seen:
             continue
         answer = seen[path] = await http.get(path)
-        if answer.headers["content-type"].startswith("text/html"):
+        if answer.headers.get("content-type", "").startswith("text/html"):
             found = Page(answer).links
             todo += [
                 f"{path.partition('?')[0]}{link}" if link.startswith("?") else link
@@ -228,3 +236,58 @@ async def test_no_secret_comes_to_light(
     logged = caplog.text.replace(HOME, "").replace("q=cAnAry", "")
     lines = [line for line in logged.splitlines() if "httpx" not in line]  # the test's own client logs addresses
     assert [line for line in lines if MARK in line or path.removeprefix("/s/") in line] == []
+
+
+async def test_no_secret_comes_to_light_of_a_viewer(
+    api: httpx.AsyncClient,
+    app: FastAPI,
+    store: Store,
+    tmp_path: Path,
+    runner: InProcessRunner,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every page that a viewer is led to, every address that there is, streams and JSON and files, and the log."""
+    monkeypatch.setattr(stream, "LONGEST_S", 0.5)
+    incident, _ = await planted(store, tmp_path, runner)
+    whole = (await api.get(f"/api/v1/incidents/{incident}")).json()
+    async with store.write() as session:
+        _, token = await create_token(session, name="looker", role=Access.VIEWER, scopes=["*"], who="root")
+    parts = {
+        "incident_id": incident, "ordinal": "1", "evidence_id": str(whole["evidence"][0]["id"]), "position": "0",
+        "cache_key": "0" * 64, "scope": "all", "choice": "key-names-payloads-memory-texts", "lifetime": "7d",
+        "other_id": incident, "name:path": "hindcast.css",
+    }  # fmt: skip
+    typed = [
+        f"/?q={MARK}",
+        f"/?tag={MARK.lower()}-tag",
+        f"/?owner={MARK}-owner",
+        f"/find?intent={MARK}",
+        "/?sort=changed",
+    ]
+    for route in routes(app):
+        for run in whole["replays"]:
+            told = {**parts, "replay_id": run["id"], "number": str(run["number"])}
+            pieces = re.split(r"\{([^}]+)\}", route.path)
+            typed.append("".join(told.get(piece, "x") if n % 2 else piece for n, piece in enumerate(pieces)))
+    caplog.clear()
+    caplog.set_level(logging.DEBUG)
+    async with client(app, Authorization=f"Bearer {token}") as http:
+        seen = await crawl(http, "/", [place.removeprefix("/") for place in dict.fromkeys(typed)])
+        refused = [await http.post(f"/api/v1/incidents/{incident}/{what}") for what in ("replays", "exports", "shares")]
+    assert {answer.status_code for answer in refused} == {403}
+    shown = [address for address, answer in seen.items() if answer.status_code == 200]
+    for place in (f"/incidents/{incident}", f"/incidents/{incident}/runs/2", f"/api/v1/incidents/{incident}", "/"):
+        assert place in shown
+    assert any(address.endswith("/changes") for address in shown)
+    assert len([address for address in shown if "/events/" in address]) > 8
+    assert {answer.status_code for answer in seen.values()} <= {200, 303, 307, 400, 401, 403, 404, 405, 409, 422}
+    secrets = [*spellings(KEY), MARK, MARK.encode().hex(), *(file["sha256"][:10] for file in whole["evidence"])]
+    for address, answer in seen.items():
+        text = answer.text + str(answer.headers)
+        for typing in (f"{MARK}-owner", f"{MARK.lower()}-tag", MARK):  # what the address itself says may come back
+            text = text.replace(typing, "") if typing in address else text
+        assert [secret for secret in secrets if secret.lower() in text.lower()] == [], address
+    lines = [line for line in caplog.text.splitlines() if "httpx" not in line and token not in line]
+    assert [line for line in lines if MARK.lower() in line.lower()] == []
+    assert token not in "\n".join(line for line in caplog.text.splitlines() if "httpx" not in line)

@@ -52,7 +52,7 @@ async def test_the_headers_of_the_proxy_are_believed(app: FastAPI, store: Store)
 
 
 async def test_from_anywhere_else_they_are_refused_and_the_log_says_why(
-    app: FastAPI, caplog: pytest.LogCaptureFixture
+    app: FastAPI, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     for peer in ("10.0.0.9", "::1", "127.0.0.2"):
         async with person(app, "ann", KEEPER, peer=peer) as http:
@@ -61,6 +61,10 @@ async def test_from_anywhere_else_they_are_refused_and_the_log_says_why(
                 assert (answer.status_code, peer, place) == (403, peer, place)
             assert "does not come from the proxy" in answer.text
         assert f"refused a request from {peer} with the header {USER}: it is not one of console.proxies" in caplog.text
+    async with store.read() as session:
+        entries = (await read_trail(session, AuditFilter(what="session.refused"))).entries
+    assert {(one.who, one.subject) for one in entries} == {("stranger", "proxy header")}
+    assert {one.origin for one in entries} == {"10.0.0.9", "::1", "127.0.0.2"}
     async with raw(app, (GROUPS, KEEPER), peer="10.0.0.9") as http:  # half of it is no better
         assert (await http.get("/")).status_code == 403
     async with raw(app, peer="10.0.0.9") as http:
