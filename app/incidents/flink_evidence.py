@@ -14,6 +14,9 @@ from app.replay.evidence import EvidenceFile, Role, UnusableFile
 from app.replay.inspection import FileSummary
 
 KIND: Final = "flink run"
+DRIVER: Final = "flink"  # of the builds that replay one
+# In the provenance of a file: the run before which the runs in it came.
+LEADS_UP: Final = "leads_up_to"
 _EXPECTED: Final = "lines of an event log of Flink Agents, such as `hindcast flink import` reads"
 
 
@@ -88,9 +91,22 @@ def attempt_json(run: Run) -> dict[str, Any]:
     }
 
 
-def _runs(files: Sequence[EvidenceFile], sources: Sequence[Mapping[str, Any]]) -> list[Run]:
-    logs = [(file, paths_of(sources, n)) for n, file in enumerate(files) if file.role is Role.EVENT_LOG]
+def leading_up(files: Sequence[EvidenceFile], sources: Sequence[Mapping[str, Any]]) -> list[Run]:
+    """The earlier runs of the key that were kept beside the one that the incident is about: its memory is theirs."""
+    return _runs(files, sources, before=True)
+
+
+def _runs(files: Sequence[EvidenceFile], sources: Sequence[Mapping[str, Any]], *, before: bool = False) -> list[Run]:
+    logs = [
+        (file, paths_of(sources, n))
+        for n, file in enumerate(files)
+        if file.role is Role.EVENT_LOG and _leads_up(sources, n) is before
+    ]
     return [run for file, paths in logs for run in read_log(file.data, file.name, paths).runs]
+
+
+def _leads_up(sources: Sequence[Mapping[str, Any]], number: int) -> bool:
+    return number < len(sources) and isinstance(sources[number].get(LEADS_UP), str)
 
 
 def paths_of(sources: Sequence[Mapping[str, Any]], number: int) -> tuple[Path, ...]:

@@ -1,10 +1,16 @@
-"""Opening an incident on a run of an event log: its lines become evidence, byte for byte, and stay."""
+"""Opening an incident on a run of an event log: its lines become evidence, byte for byte, and stay.
+
+Where the log does not say with which memory the run began, the earlier runs of its key become evidence too, in a file
+of their own: a re-run gets the memory from them.
+"""
 
 from __future__ import annotations
 
+from app.flink.records import RUN_BEGIN
 from app.incidents import service
 from app.incidents.audit import Action, record_event
-from app.incidents.flink_runs import WholeRun, get_flink_run
+from app.incidents.flink_evidence import LEADS_UP
+from app.incidents.flink_runs import WholeRun, get_flink_run, lines_before
 from app.incidents.intake import EvidenceFile, Role
 from app.incidents.models import Incident
 from app.incidents.store import WriteSession
@@ -21,10 +27,13 @@ async def open_flink_incident(session: WriteSession, run_id: int, *, who: str, t
         "ordinal": whole.ordinal,
         "key_paths": list(whole.key_paths),
     }
-    incident = await service.import_evidence(
-        session, [EvidenceFile(Role.EVENT_LOG, whole.log_name, data)], who=who, title=title or _title(whole),
-        sources=[source],
-    )  # fmt: skip
+    files, sources = [EvidenceFile(Role.EVENT_LOG, whole.log_name, data)], [source]
+    if not any(record.type == RUN_BEGIN for record in whole.run.records):
+        runs, before = await lines_before(session, whole.row)
+        if runs:
+            files.append(EvidenceFile(Role.EVENT_LOG, f"before-{whole.log_name}", b"".join(before)))
+            sources.append(source | {LEADS_UP: whole.row.ref, "runs": runs})
+    incident = await service.import_evidence(session, files, who=who, title=title or _title(whole), sources=sources)
     record_event(
         session, Action.INCIDENT_OPENED, who=who, subject=incident.id,
         detail={"run": whole.row.ref, "key": whole.row.key},

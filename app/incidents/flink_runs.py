@@ -23,6 +23,8 @@ from app.incidents.flink_models import FlinkLog, FlinkRun, flink_records
 from app.incidents.flink_store import WHOLE_RUN, placed_line
 from app.incidents.store import ReadSession
 
+LEADING_UP: Final = 500  # earlier runs of a key that are kept with an incident
+LEADING_UP_BYTES: Final = 16 * 1024 * 1024
 STATUSES: Final = ("completed", "failed", "unfinished")
 _MOST_LOOSE: Final = 200
 
@@ -130,6 +132,27 @@ async def get_flink_run(session: ReadSession, run_id: int) -> WholeRun:
     return WholeRun(row, run, data, ordinal, again, log_name, tuple(paths))
 
 
+async def lines_before(session: ReadSession, row: FlinkRun) -> tuple[int, list[bytes]]:
+    """The lines of the runs of a key before one, oldest first, and how many runs these are; none without a key.
+
+    Bounded in runs and in bytes: where there are more, the oldest are left out.
+    """
+    if row.key is None:
+        return 0, []
+    query = select(FlinkRun.id).where(*_earlier(row)).order_by(FlinkRun.first_ns.desc(), FlinkRun.id.desc())
+    ids = list(await session.scalars(query.limit(LEADING_UP)))
+    lines: dict[int, list[bytes]] = {}
+    for one in await session.execute(sql.LINES_OF, {"runs": ids, "limit": WHOLE_RUN}):
+        lines.setdefault(one.run_id, []).append(one.line + b"\n")
+    kept, size = [], 0
+    for run in ids:
+        size += sum(map(len, lines.get(run, ())))
+        if size > LEADING_UP_BYTES:
+            break
+        kept.append(run)
+    return len(kept), [line for run in reversed(kept) for line in lines.get(run, ())]
+
+
 async def _log_of(session: ReadSession, run_id: int) -> tuple[str, Sequence[str]]:
     """The name of the log in which a run begins, and where keys stand in it."""
     inside = select(flink_records.c.log_id).where(flink_records.c.run_id == run_id)
@@ -145,16 +168,16 @@ async def _ordinal(session: ReadSession, row: FlinkRun) -> int | None:
     """
     if row.key is None:
         return None
-    earlier = (
-        select(func.count())
-        .select_from(FlinkRun)
-        .where(FlinkRun.key == row.key, FlinkRun.job == row.job, FlinkRun.first_ns < row.first_ns)
-    )
+    earlier = select(func.count()).select_from(FlinkRun).where(*_earlier(row))
+    return (await session.scalars(earlier)).one() + 1
+
+
+def _earlier(row: FlinkRun) -> list[ColumnElement[bool]]:
+    which = [FlinkRun.key == row.key, FlinkRun.job == row.job, FlinkRun.first_ns < row.first_ns]
     if not row.job:
         own = select(flink_records.c.log_id).where(flink_records.c.run_id == row.id)
-        inside = select(flink_records.c.run_id).where(flink_records.c.log_id.in_(own))
-        earlier = earlier.where(FlinkRun.id.in_(inside))
-    return (await session.scalars(earlier)).one() + 1
+        which.append(FlinkRun.id.in_(select(flink_records.c.run_id).where(flink_records.c.log_id.in_(own))))
+    return which
 
 
 async def _again(session: ReadSession, row: FlinkRun) -> tuple[tuple[FlinkRun, int], ...]:

@@ -43,7 +43,7 @@ HOLD_RUNS: Final = text(
 LINES_OF: Final = text(
     "SELECT l.run_id, l.how, l.line, r.ref FROM (SELECT run_id, how, line, row_number() OVER (PARTITION BY run_id"
     " ORDER BY log_id, position) AS n FROM flink_records WHERE run_id = ANY(CAST(:runs AS bigint[]))) l"
-    " JOIN flink_runs r ON r.id = l.run_id WHERE n <= :limit"
+    " JOIN flink_runs r ON r.id = l.run_id WHERE n <= :limit ORDER BY l.run_id, n"
 )
 SHARED: Final = text(
     "SELECT mine.run_id, count(DISTINCT mine.event) FROM flink_records mine WHERE mine.run_id = ANY(CAST(:runs AS"

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from app.flink.inside.messages import ToolAnswer, tool_digest
-from app.flink.logs import read_log
 from app.flink.model import Run
 from app.flink.rerun.case import Options, Runner
 from app.flink.rerun.stretch import Stretch
+from app.incidents.flink_evidence import flink_run_of, leading_up
 from app.jobs.flink_runs import Code, Treatment, handling
 from app.replay.evidence import EvidenceFile
 from app.replay.verdict import Outcome, Reason, Report, Verdict
@@ -39,6 +39,7 @@ def is_of_flink(files: Sequence[EvidenceFile]) -> bool:
 
 def replay_log(
     files: Sequence[EvidenceFile],
+    sources: Sequence[Mapping[str, Any]],
     build: Build,
     builds: Sequence[Build],
     runner: Callable[[Build], Runner],
@@ -46,16 +47,21 @@ def replay_log(
     key: bytes | None = None,
     answers: Sequence[Mapping[str, Any]] = (),
 ) -> Report:
-    """The verdict on the run that the evidence holds; `key` is the incident's, where the log itself has none."""
-    runs = [run for file in files if file.role == _ROLE for run in read_log(file.data, file.name).runs]
-    if len(runs) != 1:
-        return _no_one_run(len(runs))
-    run = runs[0] if key is None else replace(runs[0], key=key.decode("utf-8", "replace"))
+    """The verdict on the run that the evidence holds; `key` is the incident's, where the log itself has none.
+
+    `sources` are the provenance of the files: where keys stand, and which of them only lead up to the run.
+    """
+    run = flink_run_of(files, sources)
+    if run is None:
+        return _no_one_run()
+    before = leading_up(files, sources)
+    if run.key is None and key is not None:
+        run = replace(run, key=key.decode("utf-8", "replace"))
     recording = recorded_by(builds, run)
     own = runner(build)
     reference = None if recording is None else own if recording.name == build.name else runner(recording)
     options = Options(handling=handling(build.resources), supplied=tuple(_supplied(answers)))
-    (report,) = Stretch([run], own, reference, options).replay().reports
+    (report,) = Stretch([*before, run], own, reference, options, frozenset({run.ref})).replay().reports
     return report
 
 
@@ -82,7 +88,7 @@ def _supplied(answers: Sequence[Mapping[str, Any]]) -> list[ToolAnswer]:
     ]
 
 
-def _no_one_run(number: int) -> Report:
-    text = f"The event log holds {number or 'no'} runs, and a replay of an incident is of one."
+def _no_one_run() -> Report:
+    text = "The event log does not hold exactly one run, and a replay of an incident is of one."
     remedy = "Open the incident from the run that you mean; several are re-run with hindcast flink replay."
     return Report(Verdict(Outcome.UNUSABLE, text, Reason("no_one_run", text, remedy)))

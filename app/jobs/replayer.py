@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from app.flink.rerun.case import Runner as FlinkRunner
 from app.incidents.inputs import NOTHING, RunInputs, decided, engine_answers
@@ -95,6 +95,7 @@ class Case:
     inputs: RunInputs = NOTHING
     killed_before: bool = False
     key: bytes | None = None
+    sources: Sequence[Mapping[str, Any]] = ()
 
 
 class Replayer(Protocol):
@@ -183,7 +184,13 @@ class SandboxedReplayer:
 
         try:
             return replay_log(
-                case.files, configured, self.builds, runner, key=case.key, answers=case.inputs.tool_answers
+                case.files,
+                case.sources,
+                configured,
+                self.builds,
+                runner,
+                key=case.key,
+                answers=case.inputs.tool_answers,
             )
         except (AgentPathError, SandboxError) as error:
             raise BuildProblem(f"build {configured.name!r} cannot be run: {error}") from error

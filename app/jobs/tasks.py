@@ -176,10 +176,17 @@ class ReplayTask:
         async with self.store.read() as session:
             incident = await service.get_incident(session, run.incident_id)
             files = await service.evidence_files(session, incident, run.evidence_ids)
+            kept = await service.evidence_of(session, incident)
             vindicated = await service.vindicated_reads(session, run)
         inputs = service.RunInputs(tuple(run.tool_answers or ()), run.decision)
         case = Case(
-            files, incident.wanted_seq, vindicated, inputs, killed_before=run.attempt > 1, key=incident.entity_key
+            files,
+            incident.wanted_seq,
+            vindicated,
+            inputs,
+            killed_before=run.attempt > 1,
+            key=incident.entity_key,
+            sources=[file.source for file in kept if file.id in run.evidence_ids],
         )
         report, digest = await self._work(run, case, stop)
         if in_doubt(report):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from app.incidents import service
+from app.incidents.flink_evidence import DRIVER, KIND
 from app.incidents.service import Evidence, Incident
 from app.web.config import Build, Pipeline
 from app.web.formats import NOT_RECORDED, duration
@@ -98,6 +99,13 @@ def suggested(builds: Sequence[Build], incident: Incident, pipelines: Sequence[P
     return name, "named by the bundle" if name == incident.build_hint else "live at the attempt's clock"
 
 
+def fitting(builds: Sequence[Build], incident: Incident) -> Sequence[Build]:
+    """The builds of the framework that the evidence is of; an incident without a kind may be of either."""
+    if incident.kind is None:
+        return builds
+    return [build for build in builds if (build.driver == DRIVER) == (incident.kind == KIND)]
+
+
 def choices(
     builds: Sequence[Build],
     incident: Incident,
@@ -108,6 +116,7 @@ def choices(
     hooks: Sequence[str] = (),
 ) -> list[Choice]:
     """The builds on offer; selected are those typed before, else the suggested one, else the last used or the first."""
+    builds = fitting(builds, incident)
     first, note = suggested(builds, incident, pipelines)
     names = [build.name for build in builds]
     otherwise = last if last in names else next(iter(names), "")

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from app.incidents.service import RunInputs
 from app.jobs.replayer import BuildProblem, Case, Confinement, SandboxedReplayer
+from app.replay.evidence import EvidenceFile, Role
 from app.settings import Build
 from tests.fixtures.flink import EXAMPLE, example_log
 from tests.incidents.evidence import recording
@@ -18,20 +18,11 @@ NEVER = threading.Event()
 LIVE = 1_700_000_000_000
 
 
-@dataclass(frozen=True)
-class Log:
-    """Evidence of one run."""
-
-    data: bytes
-    name: str = "events.log"
-    role: str = "event-log"
-
-
-def first_run() -> Log:
+def first_run() -> EvidenceFile:
     """The lines of the log's first input."""
     lines = example_log().splitlines(keepends=True)
     end = next(n for n, line in enumerate(lines) if b'"_input_event"' in line and n)
-    return Log(b"".join(lines[:end]))
+    return EvidenceFile(Role.EVENT_LOG, "events.log", b"".join(lines[:end]))
 
 
 def build(version: str, python: Path, **more: Any) -> Build:
@@ -54,7 +45,7 @@ def replayer(flink_python: Path) -> Iterator[SandboxedReplayer]:
 
 
 def case(**more: Any) -> Case:
-    return Case([first_run()], key=b"ada", **more)  # type: ignore[list-item]
+    return Case([first_run()], key=b"ada", **more)
 
 
 def test_the_build_that_was_live_reproduces_and_another_is_held_against_it(replayer: SandboxedReplayer) -> None:
@@ -85,6 +76,6 @@ def test_builds_and_evidence_of_different_frameworks_are_told_apart(replayer: Sa
 
 
 def test_several_runs_in_one_log_are_not_one_incident(replayer: SandboxedReplayer) -> None:
-    report = replayer.replay("v1", Case([Log(example_log())]), NEVER)  # type: ignore[list-item]
+    report = replayer.replay("v1", Case([EvidenceFile(Role.EVENT_LOG, "events.log", example_log())]), NEVER)
     assert report.verdict.exit_code == 2
-    assert "50 runs" in report.verdict.headline
+    assert "exactly one run" in report.verdict.headline

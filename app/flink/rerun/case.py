@@ -32,6 +32,7 @@ class Source(StrEnum):
     RERUN = "the re-run of the inputs before it, each of which came out as recorded"
     EMPTY = "empty: the record begins where the job began"
     ASSUMED = "taken to be empty: the record does not say"
+    GROWN = "the re-run of the inputs before it, each of which came out as recorded, from one taken to be empty"
     CARRIED = "the re-run of the inputs before it, not all of which came out as recorded"
 
     @property

@@ -301,8 +301,8 @@ class _Judge:
         stand_ins = sorted({call.name for call in self.result.calls if call.outcome is Outcome.STAND_IN})
         if stand_ins:
             yield f"Not executed, and answered with a stand-in: {_listed(stand_ins)}."
-        if self.case.memory is Source.ASSUMED and self.result.reads:
-            yield f"Memory was taken to be empty; it read {_listed(self.result.reads)}."
+        if self.case.memory in (Source.ASSUMED, Source.GROWN) and self.result.reads:
+            yield f"Memory was taken to be empty at first; it read {_listed(self.result.reads)}."
         if not self.recorded.run.verbose:
             yield "The log was not written at level VERBOSE; values may have been cut short."
         if self.recorded.overlapping:

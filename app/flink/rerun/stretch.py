@@ -220,7 +220,7 @@ class Stretch:
         if not clean:
             return Source.CARRIED
         begun = self._options.begins_empty or bool(self._options.memory)
-        return Source.RERUN if begun else Source.ASSUMED
+        return Source.RERUN if begun else Source.GROWN
 
     def _next_memories(self) -> dict[str, Mapping[str, Any]]:
         """What the next run of the same key began with, by run."""
