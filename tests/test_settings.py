@@ -164,6 +164,13 @@ def test_a_build_names_an_environment(config: Path) -> None:
     (build,) = read(config, BUILD + 'interpreter = "venv/bin/python"\npreload = ["langgraph.graph"]').builds
     assert build.interpreter == python  # the link itself: what it leads to would be another environment
     assert (build.driver, build.preload) == ("runtime", ("langgraph.graph",))
+    (config.parent / "lock.txt").write_text("pydantic==2.11.4\n")
+    (build,) = read(config, BUILD + 'lock = "lock.txt"\nlive_from = 2026-01-01T00:00:00Z').builds
+    assert build.production().locked == {"pydantic": "2.11.4"}
+    assert build.production().live_from_ms == 1767225600000
+    (config.parent / "lock.txt").write_text("pydantic\n")
+    assert "it has no line of the form name==version; write it" in mistake(config, BUILD + 'lock = "lock.txt"')
+    assert "none.txt cannot be used: No such file" in mistake(config, BUILD + 'lock = "none.txt"')
     told = mistake(config, BUILD + 'interpreter = "venv/bin/pyhton"')
     assert told == (
         "FILE: build 'a': interpreter names 'venv/bin/pyhton', and HERE/venv/bin/pyhton is not a program; name the"

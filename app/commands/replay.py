@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from app.replay.verdict import Report
     from app.sandbox.model import Finished
     from app.sandbox.runner import Sandbox
-    from app.settings import Settings
+    from app.settings import Build, Settings
 
 SUMMARY: Final = "re-run one activation against its record and say where they part"
 
@@ -116,11 +116,13 @@ def run(args: argparse.Namespace) -> int:
 def _replay(args: argparse.Namespace, code: AgentCode, settings: Settings | None) -> Report:
     # The child loads while this process reads the evidence.
     with _sandbox(args, code, settings) as sandbox:
+        from app.commands.provenance import of_build
         from app.replay.engine import replay
 
         files, seq = _files(args)
         options = _options(args, seq)
-        return replay(files, _Limited(sandbox, settings), code, options=options)
+        report = replay(files, _Limited(sandbox, settings), code, options=options)
+        return of_build(report, _build(args, settings), sandbox)
 
 
 def _suite(args: argparse.Namespace, code: AgentCode, settings: Settings | None) -> int:
@@ -129,12 +131,14 @@ def _suite(args: argparse.Namespace, code: AgentCode, settings: Settings | None)
         raise UsageError(f"--bundles {folder}: no such folder")
     with _sandbox(args, code, settings) as sandbox:
         from app.commands import suite
+        from app.commands.provenance import of_build
         from app.replay.engine import replay
 
-        runner = _Limited(sandbox, settings)
+        runner, build = _Limited(sandbox, settings), _build(args, settings)
 
         def one(bundle: Bundle) -> Report:
-            return replay(bundle.files, runner, code, options=_options(args, bundle.seq))
+            report = replay(bundle.files, runner, code, options=_options(args, bundle.seq))
+            return of_build(report, build, sandbox)
 
         junit = None if args.junit is None else Path(args.junit)
         return suite.run(folder, one, jobs=args.jobs, form=args.format, junit=junit)
@@ -145,7 +149,7 @@ def _sandbox(args: argparse.Namespace, code: AgentCode, settings: Settings | Non
     from app.sandbox.model import SandboxError
     from app.sandbox.runner import Sandbox
 
-    build = None if settings is None else settings.build(args.build)
+    build = _build(args, settings)
     interpreter = build.interpreter if build is not None else _interpreter(args)
     driver = args.driver if build is None else build.driver
     preload: tuple[str, ...] | None = None
@@ -167,6 +171,10 @@ def _sandbox(args: argparse.Namespace, code: AgentCode, settings: Settings | Non
     except SandboxError as error:
         raise UsageError(str(error)) from error
     return sandbox
+
+
+def _build(args: argparse.Namespace, settings: Settings | None) -> Build | None:
+    return None if settings is None else settings.build(args.build)
 
 
 def _interpreter(args: argparse.Namespace) -> Path | None:

@@ -132,7 +132,20 @@ VERDICT: Final = _members(
             )
         ),
     ),
-    driver=_members(name=word(frozenset({"hindcast"})), version=_version),
+    driver=_members(name=word(frozenset({"hindcast", "beam_agents"})), version=_version),
+    code=_members(
+        build=opened(Reveal.NAMES),
+        files=opened(Reveal.PAYLOADS),
+        python=_version,
+        environment=opened(Reveal.PAYLOADS),
+        packages=opened(Reveal.TEXTS),
+        suspects=_each(
+            _members(
+                what=word(frozenset({"files", "live", "python", "package"})),
+                **dict.fromkeys(("name", "here", "production", "text"), opened(Reveal.TEXTS)),
+            )
+        ),
+    ),
     confinement=_members(tier=word(frozenset({"none", "baseline", "namespaces"}))),
     digests=_members(
         files=_each(_members(role=word(ROLES), name=opened(Reveal.TEXTS), bytes=number, sha256=opened(Reveal.PAYLOADS)))

@@ -17,6 +17,7 @@ from app.jobs.flink_replayer import Build as FlinkBuild
 from app.jobs.flink_replayer import is_of_flink, replay_log
 from app.jobs.flink_runs import SandboxedBuild, Treatment
 from app.replay.engine import Options, replay
+from app.replay.provenance import Production, Ran, attributed
 from app.replay.rerun_pb2 import AgentCode, RerunRequest
 from app.sandbox.drivers import FLINK
 from app.sandbox.model import MIB, AgentPathError, Ending, Finished, Limits, SandboxError
@@ -63,6 +64,7 @@ class Build(Protocol):
     def live_to_ms(self) -> int | None: ...
     @property
     def digest(self) -> str | None: ...
+    def production(self) -> Production: ...
     def files_digest(self) -> str: ...
 
 
@@ -112,6 +114,7 @@ class SandboxedReplayer:
     builds: Sequence[Build]
     confinement: Confinement = field(default_factory=Confinement)
     _sandboxes: dict[str, Sandbox] = field(default_factory=dict, init=False)
+    _digests: dict[str, str] = field(default_factory=dict, init=False)  # as last computed, before a run of the build
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def warm(self) -> None:
@@ -138,6 +141,7 @@ class SandboxedReplayer:
                 f"the files of build {build!r} are not those that hindcast.toml names: their digest is {found}, and it"
                 f" says {configured.digest}; bring the files back, or correct the digest"
             )
+        self._digests[build] = found
         return found
 
     def replay(self, build: str, case: Case, stop: threading.Event) -> Report:
@@ -169,9 +173,16 @@ class SandboxedReplayer:
         decision = case.inputs.decision
         files = case.files if decision is None else decided(case.files, decision)
         try:
-            return replay(files, runner, code, options=options)
-        except (AgentPathError, SandboxError) as error:
+            return self._attributed(configured, replay(files, runner, code, options=options))
+        except (AgentPathError, SandboxError, OSError) as error:
             raise BuildProblem(f"build {build!r} cannot be run: {error}") from error
+
+    def _attributed(self, build: Build, report: Report) -> Report:
+        """The report with what ran: the build's files, its environment, and how both differ from production's."""
+        here = self._sandbox(build.name).environment()
+        files = self._digests.get(build.name) or build.files_digest()
+        ran = Ran(build.name, files, here.python, here.digest, here.packages)
+        return attributed(report, ran, build.production())
 
     def _replay_log(self, configured: Build, case: Case, stop: threading.Event) -> Report:
         if case.inputs.decision is not None:

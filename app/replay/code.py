@@ -29,8 +29,13 @@ class LoadedCode:
 
 
 def load_code(code: AgentCode) -> LoadedCode:
-    """Import what the references name; raises BadCode saying which one failed and why."""
+    """Import what the references name, on our runtime; raises BadCode saying which one failed and why."""
     standin.install()
+    return import_code(code)
+
+
+def import_code(code: AgentCode) -> LoadedCode:
+    """The same, with whatever the environment holds as `beam_agents`."""
     for path in reversed(code.paths):
         if path not in sys.path:
             sys.path.insert(0, path)

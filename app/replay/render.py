@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
+from app.replay.provenance import first_suspects
 from app.replay.verdict import (
     FieldState,
     Outcome,
@@ -75,6 +76,8 @@ def _lines(report: Report, paint: _Paint) -> Iterator[str]:
     yield f"  {verdict.headline}"
     if verdict.reason is not None and verdict.reason.remedy:
         yield f"  what to do: {verdict.reason.remedy}"
+    for suspect in first_suspects(verdict):
+        yield f"  first suspect: {suspect}"
     yield from _reason_details(verdict)
     yield ""
     yield from _attempt(verdict)

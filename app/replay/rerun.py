@@ -7,6 +7,7 @@ module is only ever called in a process that may run it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any, Final
 
 from app import __version__
@@ -73,7 +74,12 @@ def execute(request: RerunRequest, code: LoadedCode, loop: asyncio.AbstractEvent
         decode=code.decode,
         config=settings,
     )
-    activation = _race(loop, inputs, hooks, recorder, tripped)
+    conclude(result, tripwire, recorder, race(loop, activate(inputs, hooks, recorder, stop=tripped)))
+    return _signed(result)
+
+
+def conclude(result: RerunResult, tripwire: Tripwire, recorder: Recorder, activation: ActivationResult | None) -> None:
+    """Write down how it ended; a tripped wire comes before whatever the agent made of it."""
     recorder.finish()
     result.provider_calls = tripwire.calls
     if tripwire.turns is not None:
@@ -82,23 +88,16 @@ def execute(request: RerunRequest, code: LoadedCode, loop: asyncio.AbstractEvent
         _fill_miss(result, tripwire.missed, recorder)
     elif activation is not None:
         _fill(result, activation)
-    return _signed(result)
 
 
-def _race(
-    loop: asyncio.AbstractEventLoop,
-    inputs: ActivationInput,
-    hooks: AgentHooks,
-    recorder: Recorder,
-    tripped: asyncio.Future[None],
-) -> ActivationResult | None:
+def race(loop: asyncio.AbstractEventLoop, activation: Coroutine[Any, Any, ActivationResult]) -> ActivationResult | None:
     """The activation's result, or None when the tripwire ended it first.
 
     A SystemExit inside a task that the agent spawned escapes the loop; it reaches the agent through that
     task as well, so the loop is simply continued.
     """
     loop.set_exception_handler(lambda _loop, _context: None)
-    task = loop.create_task(activate(inputs, hooks, recorder, stop=tripped))
+    task = loop.create_task(activation)
     while True:
         try:
             return loop.run_until_complete(task)

@@ -174,7 +174,7 @@ class Verdict:
 
     `served` says where each answer came from, with counts; `confinement` how the agent was held;
     `digests` names the inputs and products by sha256; `plan` says what the re-run was fed; `reads` are memory
-    reads that its state cannot vouch for.
+    reads that its state cannot vouch for; `code` is which build ran, in what, and what of that is suspect.
     """
 
     outcome: Outcome
@@ -194,6 +194,7 @@ class Verdict:
     replayed: Mapping[str, Any] = field(default_factory=dict)
     reads: tuple[Mapping[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
+    code: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -218,6 +219,7 @@ class Verdict:
             "normalised": [dict(n) for n in self.normalised],
             "served": dict(self.served),
             "driver": dict(self.driver),
+            "code": dict(self.code),
             "confinement": dict(self.confinement),
             "digests": dict(self.digests),
             "plan": dict(self.plan),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -82,15 +83,25 @@ async def activate(
     schema version, CancelledError only when the awaiting task itself is cancelled, and Stopped as soon as
     `stop` is done, without waiting for what the agent makes of its cancellation.
     """
-    settings = hooks.config
     try:
         ctx = ActivationContext(inp, hooks, probe)
     except StateMigrationError:
         raise
     except Exception as error:  # noqa: BLE001 - an attempt fails, it never takes its host down
-        return _failed(inp, error, None)
+        return failed(inp, error, None)
+    return await contain(_attempt(ctx, inp, hooks), inp, hooks.config, stop=stop)
+
+
+async def contain(
+    attempt: Coroutine[Any, Any, ActivationResult],
+    inp: ActivationInput,
+    settings: ActivationSettings,
+    *,
+    stop: asyncio.Future[None] | None = None,
+) -> ActivationResult:
+    """Await an attempt no longer than it may take; raises as `activate` does."""
     # A task of its own tells the agent's cancellations from ours.
-    task = asyncio.get_running_loop().create_task(_attempt(ctx, inp, hooks))
+    task = asyncio.get_running_loop().create_task(attempt)
     try:
         waited: tuple[asyncio.Future[Any], ...] = (task,) if stop is None else (task, stop)
         done, _ = await asyncio.wait(waited, timeout=settings.activation_timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -104,7 +115,7 @@ async def activate(
         await _stop(task, settings.cancel_grace_s)
         raise
     if task.cancelled():
-        return _failed(inp, asyncio.CancelledError(), None)
+        return failed(inp, asyncio.CancelledError(), None)
     return task.result()
 
 
@@ -149,9 +160,9 @@ async def _attempt(ctx: ActivationContext, inp: ActivationInput, hooks: AgentHoo
         await _summarize(ctx, hooks.config.summarizer)
         return await _commit(ctx, outcome)
     except Exception as error:  # noqa: BLE001 - whatever the agent raised is the outcome
-        return replace(_failed(inp, error, ctx), staged=ctx.traces())
+        return replace(failed(inp, error, ctx.failure_position()), staged=ctx.traces())
     except BaseException as error:  # noqa: BLE001 - SystemExit and its like are not wrapped
-        return replace(_failed(inp, error, None), staged=ctx.traces())
+        return replace(failed(inp, error, None), staged=ctx.traces())
 
 
 async def _summarize(ctx: ActivationContext, summarizer: Summarizer | None) -> None:
@@ -187,14 +198,20 @@ async def _commit(ctx: ActivationContext, outcome: object) -> ActivationResult:
     )
 
 
-def _failed(inp: ActivationInput, error: BaseException, ctx: ActivationContext | None) -> ActivationResult:
-    """A failed attempt; `ctx` is None where its position is not told (a BaseException, no context yet)."""
-    reason = REASON_BUDGET if isinstance(error, BudgetExceeded) and inp.batch_trigger is None else REASON_ERROR
+def failed(
+    inp: ActivationInput, error: BaseException, position: tuple[str, dict[str, str]] | None, *, budget: bool = False
+) -> ActivationResult:
+    """A failed attempt; `position` is None where it is not told (a BaseException, no context yet).
+
+    `budget` says that the error is another runtime's `BudgetExceeded`.
+    """
+    exceeded = budget or isinstance(error, BudgetExceeded)
+    reason = REASON_BUDGET if exceeded and inp.batch_trigger is None else REASON_ERROR
     parts = [_safe_repr(error)]
     failure = None
-    if ctx is not None:
-        last, failure = ctx.failure_position()
-        parts.append(f"failed_at_step={ctx.step_index} after={last}")
+    if position is not None:
+        last, failure = position
+        parts.append(f"failed_at_step={failure[tracing.FAILURE_STEP]} after={last}")
     parts.append(_batch_suffix(inp))
     detail = " ".join(part for part in parts if part)
     return _refused(inp, "failed", reason, detail, error, failure)

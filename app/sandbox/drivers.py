@@ -51,6 +51,8 @@ DRIVERS: Final[dict[str, Driver]] = {
     "runtime": Driver(
         "app.replay.rerun:run", ("app.sandbox.warm:agents", "app.sandbox.rehearsal:rehearse"), {"pydantic": PYDANTIC}
     ),
+    # The package itself, as the build's own environment holds it; which versions exactly, the driver knows.
+    "beam_agents": Driver("app.replay.peer:run", ("app.replay.peer:warm",), {"beam-agents": Bounds((1, 0, 0), (1, 1))}),
     # Agents of Flink Agents, over the plan that the framework of the build's own environment compiles.
     FLINK: Driver(
         "app.flink.inside.driver:run",

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,26 +80,29 @@ def look_at(interpreter: Path) -> Environment:
     said = _ask(interpreter)
     if said["implementation"] != "CPython":
         raise InterpreterError(f"{interpreter} is {said['implementation']}; a replay needs CPython")
-    major, minor, micro = said["version"]
+    major, minor, _ = said["version"]
     import_path = tuple(_import_path(interpreter, said, f"python{major}.{minor}"))
+    return _described(interpreter, ".".join(map(str, said["version"])), import_path)
+
+
+def own(import_path: Iterable[str]) -> Environment:
+    """This process's own interpreter, whose packages lie in the folders of `import_path`."""
+    return _described(Path(sys.executable), ".".join(map(str, sys.version_info[:3])), tuple(import_path))
+
+
+def _described(interpreter: Path, python: str, import_path: tuple[str, ...]) -> Environment:
     found = sorted(_installed(import_path))
-    total = hashlib.sha256(f"{major}.{minor}.{micro}\n".encode())
+    total = hashlib.sha256(f"{python}\n".encode())
     for name, version, record in found:
         total.update(f"{name}=={version} {hashlib.sha256(record).hexdigest()}\n".encode())
-    # The first folder of the import path wins, as it does for Python.
     return Environment(
         interpreter=interpreter,
-        python=f"{major}.{minor}.{micro}",
+        python=python,
         import_path=import_path,
-        packages={name: version for name, version, _ in reversed(found)},
+        packages={name: version for name, version, _ in found},
         digest=f"sha256:{total.hexdigest()}",
         stamp=_stamp(interpreter, import_path),
     )
-
-
-def packages(import_path: Iterable[str]) -> dict[str, str]:
-    """Versions of what is installed in these folders, by normalised name."""
-    return {name: version for name, version, _ in _installed(import_path, records=False)}
 
 
 def _ask(interpreter: Path) -> dict[str, Any]:
@@ -159,7 +163,7 @@ def _shares_base(settings: Path) -> bool:
     return False
 
 
-def _installed(import_path: Iterable[str], *, records: bool = True) -> Iterator[tuple[str, str, bytes]]:
+def _installed(import_path: Iterable[str]) -> Iterator[tuple[str, str, bytes]]:
     """Name, version and list of files of each package; of one that is there twice, the one that Python finds."""
     seen = set()
     for folder in import_path:
@@ -173,7 +177,7 @@ def _installed(import_path: Iterable[str], *, records: bool = True) -> Iterator[
                 continue
             seen.add(name)
             record = Path(folder, entry, "RECORD")
-            yield name, version, record.read_bytes() if records and record.is_file() else b""
+            yield name, version, record.read_bytes() if record.is_file() else b""
 
 
 def _stamp(interpreter: Path, import_path: Iterable[str]) -> tuple[object, ...]:

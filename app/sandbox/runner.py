@@ -108,9 +108,10 @@ class Sandbox:
         """
         with self._lock:
             if self._environment is None:
-                from app.sandbox.environment import look_at  # our own interpreter is looked at only when asked for
+                from app.sandbox import environment  # our own interpreter is looked at only when asked for
 
-                self._environment = look_at(self._interpreter)
+                own = None if self._looks else environment.own(self._start.import_path)
+                self._environment = own or environment.look_at(self._interpreter)
             return self._environment
 
     def close(self) -> None:

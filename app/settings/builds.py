@@ -6,13 +6,17 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from app.sandbox.drivers import DEFAULT, DRIVERS, FLINK, driver
+from app.sandbox.locks import read_lock
 from app.settings.base import Module, Moment, Reference, Section, SettingsError
 from app.settings.resources import Resources
+
+if TYPE_CHECKING:
+    from app.replay.provenance import Production
 
 
 class Build(Section):
@@ -42,6 +46,11 @@ class Build(Section):
         {},
         description="Of Flink Agents: how its resources are treated in a re-run, by type or `type:name`; all others"
         " are `record`.",
+    )
+    lock: Path | None = Field(
+        None,
+        description="What production has installed, as lines `name==version` (`pip freeze`), relative to the file;"
+        " other versions are the first suspects of a difference.",
     )
     digest: str | None = Field(
         None,
@@ -82,6 +91,13 @@ class Build(Section):
             raise ValueError(f"build {self.name!r}: live_to must be later than live_from")
         return self
 
+    def production(self) -> Production:
+        """What is known of this build in production; raises `OSError` where its lock is gone."""
+        from app.replay.provenance import Production  # a process that only reads settings needs nothing of it
+
+        locked = None if self.lock is None else read_lock(self.lock.read_text(encoding="utf-8", errors="replace"))
+        return Production(self.digest, locked, self.live_from, self.live_to)
+
     def files_digest(self) -> str:
         """Compute `sha256:…` over the names and contents of all files below `paths`, compiled ones left out."""
         total = hashlib.sha256()
@@ -103,7 +119,24 @@ def placed(build: Build, source: Path | None) -> Build:
                 f"{source}: build {build.name!r}: paths names {str(told)!r}, and {path} is not a folder; paths are"
                 " relative to the file"
             )
-    return build.model_copy(update={"paths": paths, "interpreter": _interpreter(build, base, source)})
+    updates = {"paths": paths, "interpreter": _interpreter(build, base, source), "lock": _lock(build, base, source)}
+    return build.model_copy(update=updates)
+
+
+def _lock(build: Build, base: Path, source: Path | None) -> Path | None:
+    if build.lock is None:
+        return None
+    path = (base / build.lock.expanduser()).resolve()
+    try:
+        if read_lock(path.read_text(encoding="utf-8", errors="replace")):
+            return path
+        wrong = "it has no line of the form name==version"
+    except OSError as error:
+        wrong = f"{error.strerror}"
+    raise SettingsError(
+        f"{source}: build {build.name!r}: lock names {str(build.lock)!r}, and {path} cannot be used: {wrong}; write it"
+        " with pip freeze where production runs"
+    )
 
 
 def _interpreter(build: Build, base: Path, source: Path | None) -> Path | None:

@@ -15,6 +15,8 @@ from app.web.views_miss import Miss, miss_of, other_details
 from app.web.views_products import Products, products_of
 from app.web.views_timeline import RowBody, field_label
 
+_EXPLAINED: Final = ("reproduced", "what-if")
+_SUSPECTS: Final = 5
 _SURFACE_GLYPHS: Final = {"equal": "=", "different": "≠", "not compared": "–"}
 
 
@@ -63,6 +65,8 @@ class VerdictView:
     plan: Sequence[Pair]
     confinement: Sequence[Pair]
     driver: Sequence[Pair]
+    code: Sequence[Pair]
+    suspects: Sequence[str]
     digests: Sequence[Pair]
     replayed: Sequence[Pair]
     notes: Sequence[str]
@@ -93,6 +97,8 @@ def verdict_view(
         plan=pairs(verdict.get("plan", {})),
         confinement=pairs(verdict.get("confinement", {})),
         driver=pairs(verdict.get("driver", {})),
+        code=pairs(code_of(verdict.get("code", {}))),
+        suspects=suspects_of(verdict),
         digests=pairs(verdict.get("digests", {})),
         replayed=pairs({name: value for name, value in verdict.get("replayed", {}).items() if name != "printed"}),
         notes=verdict.get("notes", ()),
@@ -100,6 +106,27 @@ def verdict_view(
         tier=str(verdict.get("confinement", {}).get("tier") or ""),
         skipped=[item["name"] for item in verdict.get("surfaces", ()) if not item["compared"]],
     )
+
+
+def code_of(told: Mapping[str, Any]) -> dict[str, Any]:
+    """What ran, with its packages counted, and each way in which it is not what production runs."""
+    kept = {name: value for name, value in told.items() if name not in ("packages", "suspects")}
+    if isinstance(told.get("packages"), Mapping):
+        kept["packages"] = f"{len(told['packages'])}, listed in the JSON"
+    return kept | ({"not as in production": suspects} if (suspects := _texts(told)) else {})
+
+
+def suspects_of(verdict: Mapping[str, Any]) -> list[str]:
+    """What to look at before anything else, where there is something to explain."""
+    return [] if verdict["verdict"] in _EXPLAINED else _texts(verdict.get("code", {}))
+
+
+def _texts(code: Mapping[str, Any]) -> list[str]:
+    """The first suspects in words; none for whoever is shown a verdict without its texts."""
+    suspects = code.get("suspects", ())
+    texts = [suspect["text"] for suspect in suspects[:_SUSPECTS] if isinstance(suspect.get("text"), str)]
+    left = len(suspects) - _SUSPECTS
+    return [*texts, f"{left} more packages have other versions"] if texts and left > 0 else texts
 
 
 def served(told: Mapping[str, Any]) -> dict[str, Any]:

@@ -99,6 +99,29 @@ def test_a_build_runs_in_its_own_environment(here: Here, tmp_path: Path) -> None
     assert "No module named 'vendored'" in told.headline
 
 
+def test_a_run_says_what_ran_and_suspects_what_is_not_as_in_production(here: Here, tmp_path: Path) -> None:
+    # row 16
+    python = environment(tmp_path / "venv")
+    install(tmp_path / "venv", "vendored", "2.0", "")
+    (tmp_path / "lock.txt").write_text("vendored==1.0\nnot-installed==3\n")
+    build = golden_build(
+        "own", here.folder, interpreter=python, lock=tmp_path / "lock.txt", live_from="2001-01-01T00:00:00Z"
+    )
+    source = (here.folder / "agent.py").read_text()
+    (here.folder / "agent.py").write_text(source.replace("hold_txn", "free_txn"))
+    replayer = here.replayer(build, golden_build("ours", here.folder))
+    assert replayer.digest_of("own") == build.files_digest()
+    told = replayer.replay("own", Case(recording("a01_fraud_completed")), NEVER).verdict
+    assert told.outcome == "diverged"
+    assert told.code["files"] == build.files_digest()
+    assert told.code["packages"]["vendored"] == "2.0"
+    assert "sqlalchemy" not in told.code["packages"]
+    assert [(one["what"], one["name"]) for one in told.code["suspects"]] == [("package", "vendored")]
+    ours = replayer.replay("ours", Case(recording("a01_fraud_completed")), NEVER).verdict
+    assert ours.code["suspects"] == []
+    assert {"sqlalchemy", "protobuf"} <= set(ours.code["packages"])
+
+
 def test_an_environment_that_cannot_run_replays_fails_its_own_build(here: Here, tmp_path: Path) -> None:
     bare = golden_build("bare", here.folder, interpreter=environment(tmp_path / "venv", packages=()))
     replayer = here.replayer(bare, golden_build("v1", here.folder))

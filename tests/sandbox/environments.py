@@ -39,4 +39,5 @@ def install(folder: Path, name: str, version: str, text: str) -> None:
     (site(folder) / f"{name}.py").write_text(text)
     info = site(folder) / f"{name}-{version}.dist-info"
     info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     (info / "RECORD").write_text(f"{name}.py,sha256=of-{version},{len(text)}\n")

@@ -244,6 +244,29 @@ async def test_a_run_in_doubt_says_who_has_vouched_since_and_is_judged_again(per
     assert "Judge again" not in found.text
 
 
+async def test_what_is_not_as_in_production_is_the_first_suspect(person: Browser, store: Store) -> None:  # row 16
+    incident = await opened(store)
+    suspect = {
+        "what": "package",
+        "name": "pydantic",
+        "here": "2.14",
+        "production": "2.11",
+        "text": "pydantic is 2.14 here",
+    }
+    code = {"build": D01, "files": "sha256:" + "a" * 64, "python": "3.11.7", "packages": {"pydantic": "2.14"}}
+    suspects = [suspect, *({**suspect, "text": f"other {number} differs"} for number in range(6))]
+    await ended(store, incident, Verdict(Outcome.DIVERGED, "It differs.", code={**code, "suspects": suspects}))
+    shown = await page(person, f"/incidents/{incident.id}/runs/1")
+    assert "First suspect: pydantic is 2.14 here." in shown.text
+    assert "Also: other 0 differs." in shown.text
+    assert "Also: 2 more packages have other versions." in shown.text
+    assert "1, listed in the JSON" in shown.text
+    await ended(store, incident, Verdict(Outcome.REPRODUCED, "", code={**code, "suspects": [suspect]}))
+    fine = await page(person, f"/incidents/{incident.id}/runs/2")
+    assert "First suspect" not in fine.text
+    assert "pydantic is 2.14 here" in fine.text  # beside, among what ran
+
+
 # Tool answers --------------------------------------------------------------------------------------------------------
 
 
