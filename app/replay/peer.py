@@ -16,11 +16,13 @@ from typing import Any, Final
 
 from app.replay.code import BadCode, LoadedCode, import_code
 from app.replay.peer_watch import Watched, watch
-from app.replay.recorder import Recorder, Tripwire
+from app.replay.recorder import Recorder
 from app.replay.rerun import conclude, race
 from app.replay.rerun_pb2 import RerunRequest, RerunResult
+from app.replay.tripwire import Tripwire
 from app.runtime import trace as tracing
 from app.runtime.activation import ActivationInput, ActivationResult, contain, failed
+from app.runtime.model.client import ProviderError
 from app.runtime.settings import ActivationSettings
 from app.wire.records import Continuation, LlmCacheBlob, MemoryBlob, ToolIntent, TraceEvent
 
@@ -96,14 +98,15 @@ def run(request: RerunRequest) -> RerunResult:
 
 def _execute(request: RerunRequest, code: LoadedCode, loop: asyncio.AbstractEventLoop, result: RerunResult) -> None:
     peer = _peer()
+    result.may_vary = code.may_vary
     config = _config(peer, code)
     arguments = _state(peer, request) | _trigger(peer, request)
     if request.kind == RerunRequest.START and not request.batch_trigger and _batches(peer, code):
         result.batch_unknown = True
         return
     tripped: asyncio.Future[None] = loop.create_future()
-    tripwire = Tripwire(request, tripped)
     recorder = Recorder(request, result, code.decode)
+    tripwire = Tripwire(request, tripped, recorder.step_of)
     watching = watch(peer.watched, recorder, request)
     settings = ActivationSettings(
         activation_timeout_s=config.activation_timeout_s, cancel_grace_s=config.cancel_grace_s
@@ -173,7 +176,10 @@ class _Provider:
         self._answered = answered
 
     async def complete(self, request: Any) -> Any:
-        response = (await self._tripwire.complete(request)).response
+        try:
+            response = (await self._tripwire.complete(request)).response
+        except ProviderError as error:
+            raise self._peer.client.ProviderError(str(error)) from None
         self._answered(request, response)
         return self._peer.client.LlmResponse(response=response)
 

@@ -183,12 +183,19 @@ class Watching:
         return wrapped
 
     def writing(self, operation: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        """A method of memory that changes it; of a ring, only what is added is told."""
+        """A method of memory that changes it; of a ring, only what is added is told.
+
+        An append that goes through tells that a ring was there, or nothing.
+        """
+        keys = self._parts.memory.keys
 
         @functools.wraps(original)
         def wrapped(memory: Any, key: str, *value: bytes, **options: Any) -> Any:
             with self._within() as outermost:
+                found = operation == "append" and key in keys(memory)
                 done = original(memory, key, *value, **options)
+            if outermost and operation == "append":
+                self.recorder.memory_read("kind", key, True if found else None)
             if outermost:
                 self.recorder.memory_write(operation, key, None, _encoded(operation, *value, **options))
             return done
@@ -255,6 +262,19 @@ class Watching:
 
         return wrapped
 
+    def showing_serving(self, what: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """What of the context shows how model calls were answered."""
+
+        @functools.wraps(original)
+        def wrapped(context: Any) -> Any:
+            with self._within() as outermost:
+                shown = original(context)
+            if outermost:
+                self.recorder.serving_seen(what)
+            return shown
+
+        return wrapped
+
     @contextmanager
     def _within(self) -> Iterator[bool]:
         """Whether this is a call by the agent's side, and not by another of these methods."""
@@ -279,6 +299,9 @@ def watch(parts: Watched, recorder: Recorder, request: RerunRequest) -> Watching
     context.call_model = watching.calling_model(context.call_model)
     parts.facade.complete = watching.calling_model(parts.facade.complete)
     context.run_tool = watching.running_tool(context.run_tool)
+    context.tally = watching.showing_serving("tally", context.tally)
+    context.staged_traces = property(watching.showing_serving("tally", context.staged_traces.fget))
+    context.cache_blob = watching.showing_serving("cache", context.cache_blob)
     for name in ("act", "request_approval"):
         setattr(context, name, watching.staging_intent(getattr(context, name)))
     return watching
