@@ -116,9 +116,12 @@ async def pages(urls: Urls) -> Iterator[Row]:
         found.append((what, [await _timed(store, chosen) for _ in range(9)]))
     async with store.read() as session:
         run = (await list_runs(session, RunFilter(), limit=1)).items[0].id
-        begun = time.perf_counter()
-        await get_flink_run(session, run)
-        whole = (time.perf_counter() - begun) * 1000
+        taken = []
+        for _ in range(9):
+            begun = time.perf_counter()
+            await get_flink_run(session, run)
+            taken.append((time.perf_counter() - begun) * 1000)
+        whole = sorted(taken)[len(taken) // 2]
     await store.close()
     made = []
     for what, times in found:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -120,16 +121,41 @@ def _position(cursor: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-async def get_flink_run(session: ReadSession, run_id: int) -> WholeRun:
-    """Read a run whole. Raises `NotFound`."""
+class AssembledRuns:
+    """Runs that pages looked at lately, as they were assembled; stored lines never change, so neither do these."""
+
+    def __init__(self, most: int = 2 * WHOLE_RUN) -> None:
+        self._most = most
+        self._runs: OrderedDict[Hashable, Run] = OrderedDict()
+
+    def get(self, key: Hashable) -> Run | None:
+        run = self._runs.get(key)
+        if run is not None:
+            self._runs.move_to_end(key)
+        return run
+
+    def keep(self, key: Hashable, run: Run) -> None:
+        """Keep a run, and let go of those that were looked at longest ago: so many records are held at most."""
+        self._runs[key] = run
+        while len(self._runs) > 1 and sum(len(one.entries) for one in self._runs.values()) > self._most:
+            self._runs.popitem(last=False)
+
+
+async def get_flink_run(session: ReadSession, run_id: int, *, lately: AssembledRuns | None = None) -> WholeRun:
+    """Read a run whole; one that was looked at `lately` comes without its lines. Raises `NotFound`."""
     row = found(await session.get(FlinkRun, run_id), "run", run_id)
-    lines = (await session.execute(sql.LINES_OF, {"runs": [row.id], "limit": WHOLE_RUN})).all()
     log_name, paths = await _log_of(session, row.id)
+    ordinal, again = await _ordinal(session, row), await _again(session, row)
+    run = None if lately is None else lately.get((row.id, row.records))
+    if run is not None:
+        return WholeRun(row, run, (), ordinal, again, log_name, tuple(paths))
+    lines = (await session.execute(sql.LINES_OF, {"runs": [row.id], "limit": WHOLE_RUN})).all()
     data = tuple(line.line for line in lines)
     placed = [(row.ref, line.how, line.line) for line in lines]
-    run = await asyncio.to_thread(lambda: assemble([placed_line(*one) for one in placed], parse_paths(paths)))
-    ordinal, again = await _ordinal(session, row), await _again(session, row)
-    return WholeRun(row, run, data, ordinal, again, log_name, tuple(paths))
+    made = await asyncio.to_thread(lambda: assemble([placed_line(*one) for one in placed], parse_paths(paths)))
+    if lately is not None:
+        lately.keep((row.id, row.records), made)
+    return WholeRun(row, made, data, ordinal, again, log_name, tuple(paths))
 
 
 async def lines_before(session: ReadSession, row: FlinkRun) -> tuple[int, list[bytes]]:

@@ -25,6 +25,7 @@ from app.incidents.errors import (
     UnknownPipeline,
     WrongState,
 )
+from app.incidents.flink_runs import AssembledRuns
 from app.incidents.redaction import Rules
 from app.incidents.service import InputRefused, Previews, Store
 from app.incidents.tending import tending
@@ -104,6 +105,7 @@ def create_app(settings: WebSettings, store: Store | None = None, *, watch: tupl
     app.state.settings = settings
     app.state.store = store
     app.state.previews = Previews(store)
+    app.state.assembled = AssembledRuns()
     app.state.pages = pages = Pages()
     app.state.keys = keys = Keys()
     keeper = Keeper(settings.token, settings.access.files_scope) if settings.access.mode in (None, "token") else None

@@ -118,7 +118,8 @@ async def value(request: Request, run_id: Ident, ordinal: Ordinal, field: str) -
 @router.get("/flink/runs/{run_id}/lines", dependencies=[LOGS])
 async def lines(request: Request, run_id: Ident) -> Response:
     """The run's lines, exactly as they were logged."""
-    whole = await _load(request, run_id)
+    async with store_of(request).read() as session:
+        whole = await flink_runs.get_flink_run(session, run_id)
     await _note(request, whole.row, lines=len(whole.lines))
     data = b"".join(line + b"\n" for line in whole.lines)
     return download(data, f"run-{whole.row.id}-{whole.log_name.removesuffix('.gz')}", "application/jsonl")
@@ -134,7 +135,7 @@ async def open_incident(request: Request, run_id: Ident) -> Response:
 
 async def _load(request: Request, run_id: int) -> WholeRun:
     async with store_of(request).read() as session:
-        return await flink_runs.get_flink_run(session, run_id)
+        return await flink_runs.get_flink_run(session, run_id, lately=request.app.state.assembled)
 
 
 def _base(row: FlinkRun) -> str:
@@ -227,7 +228,7 @@ async def incident_value(request: Request, incident: ReadIncident, ordinal: Ordi
 
 async def _recorded(request: Request, incident: Incident) -> Recorded:
     async with store_of(request).read() as session:
-        run = await recorded_of(session, incident)
+        run = await recorded_of(session, incident, request.app.state.assembled)
     if run is None:
         raise Refused(not_found("This incident is not about one run of an event log."))
     return Recorded(run, f"/incidents/{incident.id}/recorded")

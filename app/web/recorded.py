@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from app.flink.records import RUN_BEGIN
 from app.incidents import service
 from app.incidents.errors import NotFound
 from app.incidents.flink_evidence import KIND, flink_run_of
+from app.incidents.flink_runs import AssembledRuns
 from app.incidents.redacted_rows import event as redacted_event
 from app.incidents.redaction import Redactor
 from app.incidents.service import Incident, ReadSession, Role
@@ -44,13 +46,19 @@ class RecordedField:
     value: Shown
 
 
-async def recorded_of(session: ReadSession, incident: Incident) -> Run | None:
+async def recorded_of(session: ReadSession, incident: Incident, lately: AssembledRuns) -> Run | None:
     """The recorded run that an incident is about; None for an incident of another kind."""
     if incident.kind != KIND:
         return None
     kept = [file for file in await service.evidence_of(session, incident) if file.role == Role.EVENT_LOG]
-    files = await service.evidence_files(session, incident, [file.id for file in kept])
-    return flink_run_of(files, [file.source for file in kept])
+    key = (incident.id, *(file.id for file in kept))
+    run = lately.get(key)
+    if run is None:
+        files = await service.evidence_files(session, incident, [file.id for file in kept])
+        run = await asyncio.to_thread(flink_run_of, files, [file.source for file in kept])
+        if run is not None:
+            lately.keep(key, run)
+    return run
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +78,7 @@ class Brief:
 async def recorded_brief(request: Request, incident: Incident) -> Brief | None:
     """What an incident's recorded run is; None for an incident of another kind, or where it holds no one run."""
     async with store_of(request).read() as session:
-        run = await recorded_of(session, incident)
+        run = await recorded_of(session, incident, request.app.state.assembled)
     if run is None:
         return None
     begins = any(record.type == RUN_BEGIN for record in run.records)

@@ -149,7 +149,9 @@ async def recorded_event_page(request: Request, sight: Sight, ordinal: str) -> R
 
 async def _recorded(request: Request, sight: Sight) -> Recorded:
     async with store_of(request).read() as session:
-        run = None if sight.only is not None else await recorded_of(session, sight.incident)
+        run = (
+            None if sight.only is not None else await recorded_of(session, sight.incident, request.app.state.assembled)
+        )
     if run is None:
         raise NotFound("recorded run", sight.incident.id)
     return Recorded(run, f"{sight.base}/recorded", sight.redactor)

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from app.flink.model import Ended, Entry, Execution, Run, Twice
-from app.flink.neutral import CATEGORIES, ENTITIES, neutral
+from app.flink.neutral import CATEGORIES, ENTITIES, neutral, type_name
 from app.flink.records import LIFE_CYCLE
 from app.incidents.redacted_rows import event as redacted_event
+from app.incidents.redacted_rows import type_of
 from app.incidents.redaction import Redactor, Reveal
 from app.web.formats import duration, number, plural
 from app.web.values import Shown, show
@@ -138,8 +139,10 @@ def recorded_view(
     redactor: Redactor | None = None,
 ) -> RecordedView:
     """Lay out the events from `start` on, or around `at`; with a redactor, only what passes it."""
-    events = [_event(entry, run, redactor) for entry in run.entries]
-    chosen = [n for n, event in enumerate(events) if _is_wanted(event, wanted)]
+    types = [_type(entry, redactor) for entry in run.entries]
+    chosen = [n for n, kind in enumerate(types) if not wanted.types or kind in wanted.types]
+    if wanted.text:
+        chosen = [n for n in chosen if _says(_event(run.entries[n], run, redactor), wanted.text)]
     first = _place_of(chosen, start if at is None else at, WINDOW // 3 if at is not None else 0)
     window = chosen[first : first + WINDOW]
     nodes = _nodes(run, redactor)
@@ -150,12 +153,15 @@ def recorded_view(
         roots=tuple(_tree(run.executions, nodes)),
         executions=len(nodes),
         left_out=len(nodes) - shown,
-        lines=tuple(_line(n, run.entries[n], events[n], places, shown, redactor is not None) for n in window),
-        total=len(events),
+        lines=tuple(
+            _line(n, run.entries[n], _event(run.entries[n], run, redactor), places, shown, redactor is not None)
+            for n in window
+        ),
+        total=len(types),
         found=len(chosen),
         previous=chosen[max(0, first - WINDOW)] if first else None,
         next=chosen[first + WINDOW] if first + WINDOW < len(chosen) else None,
-        types=tuple(sorted(Counter(event["type"] for event in events).items())),
+        types=tuple(sorted(Counter(types).items())),
         wanted=wanted,
     )
 
@@ -165,15 +171,16 @@ def _event(entry: Entry, run: Run, redactor: Redactor | None) -> dict[str, Any]:
     return told if redactor is None else redacted_event(redactor, told, _SURFACE) or {}
 
 
-def _is_wanted(event: Mapping[str, Any], wanted: Filter) -> bool:
-    if wanted.types and event["type"] not in wanted.types:
-        return False
-    if not wanted.text:
-        return True
-    words = wanted.text.casefold()
+def _type(entry: Entry, redactor: Redactor | None) -> str:
+    name = type_name(entry.record.type)
+    return name if redactor is None else str(type_of(redactor, name))
+
+
+def _says(event: Mapping[str, Any], text: str) -> bool:
+    words = text.casefold()
     texts = [event["type"], event["label"], event["about"]]
     texts += [value for group in ("attributes", "payload", "identity") for value in event[group].values()]
-    return any(words in text.casefold() for text in texts)
+    return any(words in one.casefold() for one in texts)
 
 
 def _place_of(chosen: Sequence[int], ordinal: int, before: int) -> int:

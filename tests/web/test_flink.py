@@ -125,6 +125,23 @@ async def test_a_page_of_events_is_a_window(person: Browser) -> None:
     assert await shown("q=x3") == [str(n) for n in range(350) if "x3" in f"x{n}"][:100]
 
 
+async def test_a_large_run_and_a_large_value_make_no_large_page(person: Browser) -> None:
+    """Rows 34 and 37."""
+    lines = [flat(n, "r1", "k", "_x_event", {"n": n, "big": "y" * 5_000 if n < 300 else ""}) for n in range(10_000)]
+    lines.append(flat(10_000, "r1", "k", "_output_event", {"output": "z" * 20_000_000}))
+    first = await person.post("/flink/import", {}, [("log", ("some.log", b"\n".join(lines) + b"\n"))])
+    (run,) = re.findall(r'href="/flink/runs/(\d+)"><code>', (await person.get(first.headers["location"])).text)
+    for place in ("", "?at=5000", "?start=9990", "/events/10000"):
+        answer = await person.get(f"/flink/runs/{run}{place}")
+        assert (answer.status_code, len(answer.content) < 300 * 1024) == (200, True), place
+        assert Page(answer).elements < 4_000
+    assert "20 000 000 characters" in Page(await person.get(f"/flink/runs/{run}/events/10000")).text.replace(
+        "\u202f", " "
+    )
+    whole = await person.get(f"/flink/runs/{run}/events/10000/value?field=output")
+    assert whole.content == b"z" * 20_000_000
+
+
 async def test_an_incident_opens_from_a_run_and_reads_the_same(
     person: Browser, database: Database, store: Store
 ) -> None:
