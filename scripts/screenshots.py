@@ -113,19 +113,48 @@ def take(camera: Camera) -> None:
         "activations": "/activations",
         "import": "/import",
         "builds": "/builds",
-        "shares": "/shares",
+        "workers": "/workers",
+        "tokens": "/tokens",
+        "audit": "/audit",
         "share-new": f"{home}/shares/new",
     }
     for name, path in pages.items():
         camera.shoot(name, path)
     camera.shoot("run-dark", diverged, scheme="dark")
+    _shared(camera, home)
+    _live(camera)
     camera.shoot("post-mortem-paper", f"{home}/post-mortem", media="print")
     for name, role in (("evidence-stream", "traces"), ("evidence-message", "snapshot")):
         page.goto(home)
         row = page.locator("table[aria-labelledby=evidence] tr", has_text=role).first
-        link = row.get_by_role("link", name="look inside")
+        link = row.get_by_role("link", name="Look inside")
         if link.count():
             camera.shoot(name, link.first.get_attribute("href"))
+
+
+def _shared(camera: Camera, home: str) -> None:
+    """What a link shows, before it is made; and the list of links."""
+    page = camera.page
+    page.goto(f"{home}/shares/new")
+    page.get_by_role("button", name="Preview").click()
+    camera.shoot("share-preview")
+    page.get_by_role("button", name="Create").click()
+    camera.shoot("shares", "/shares")
+
+
+def _live(camera: Camera) -> None:
+    """An incident on the pipeline that is at work: its evidence as it arrives, and the question before an export."""
+    page = camera.page
+    page.goto("/activations?key=customer-42&form=text")
+    page.get_by_role("button", name="Open an incident on customer-42").first.click()
+    home = page.url
+    expect(page.get_by_role("heading", name="Evidence", exact=True)).to_be_visible()
+    camera.shoot("export", f"{home}/export")
+    page.get_by_label("Reason").fill("refund of 4800 to customer-42")
+    page.get_by_role("button", name="Export key").click()
+    expect(page.get_by_text("snapshot", exact=False).first).to_be_visible()
+    page.wait_for_timeout(4000)
+    camera.shoot("incident-live", home)
 
 
 def _live_through(page: Page, home: str) -> None:

@@ -14,10 +14,11 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 _TAGS: Final = {
-    "a", "blockquote", "br", "code", "del", "em", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "s", "strong",
+    "a", "blockquote", "br", "code", "del", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "s", "strong",
     "table", "tbody", "td", "th", "thead", "tr", "ul",
 }  # fmt: skip
 _ATTRIBUTES: Final = {"a": {"href", "title"}, "ol": {"start"}}
+_PAGE: Final = 2  # the level of the heading under which notes stand
 _SCHEMES: Final = {"http", "https", "mailto"}
 
 
@@ -46,7 +47,10 @@ def _renderer() -> MarkdownIt:
 
 
 def _small_headings(state: object) -> None:
-    """`#` in a note is a heading within the note, three levels below those of the page."""
+    """`#` in a note is a heading below those of the page; levels that are left out are no levels."""
+    level = _PAGE
     for token in state.tokens:  # type: ignore[attr-defined]
+        if token.type == "heading_open":
+            level = min(6, int(token.tag[1]) + _PAGE, level + 1)
         if token.type in ("heading_open", "heading_close"):
-            token.tag = f"h{min(6, int(token.tag[1]) + 3)}"
+            token.tag = f"h{level}"

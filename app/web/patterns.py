@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from app.incidents.dissect import hex_rows
 from app.incidents.live import PartitionProgress, TopicProgress
 from app.web import patterns_why
+from app.web.markdown import markdown
 from app.web.problems import FileTrouble
 from app.web.values import show, show_pair
 from app.web.views import STATUSES, Pair, pairs
+from app.web.views_case import CASE_STATUSES, SEVERITIES
 from app.web.views_live import BAD, DONE, OPEN, WAITING, Step
 from app.web.views_timeline import timeline
 
@@ -119,6 +122,10 @@ def samples() -> dict[str, Any]:
     again = [replace(row, ordinal=row.ordinal + 100) for row in _ROWS]
     return {
         "statuses": STATUSES,
+        "case_statuses": CASE_STATUSES,
+        "severities": SEVERITIES,
+        "note": markdown("# A head\n\nIt says **48,00**:\n\n- a comma\n- `4800.0`\n\n> a quote\n\n|a|b|\n|-|-|\n|1|2|"),
+        "hex": "\n".join(hex_rows(bytes(range(48)), 0, 3)),
         "items": timeline(_ROWS, bodies=bodies, normalised=_NORMALISED, first_divergence=7, told=patterns_why.told()),
         "unified_items": timeline(
             again,

@@ -144,7 +144,7 @@ def test_no_mixture_of_them_can_either(parts: list[str]) -> None:
 def harmless(html: str) -> None:
     for tag in re.findall(r"<[^>]*>", html):
         known = re.fullmatch(
-            r"</?(blockquote|br|code|del|em|h[456]|hr|li|p|pre|s|strong|table|tbody|td|th|thead|tr|ul)/?>|</a>|</ol>"
+            r"</?(blockquote|br|code|del|em|h[3456]|hr|li|p|pre|s|strong|table|tbody|td|th|thead|tr|ul)/?>|</a>|</ol>"
             r"|<ol( start=\"\d+\")?>"
             r"|<a( href=\"(https?://|mailto:|[^:\"]*\")[^\"]*\"?)?( title=\"[^\"]*\")?"
             r" rel=\"noopener noreferrer nofollow\">",
@@ -154,6 +154,18 @@ def harmless(html: str) -> None:
 
 
 def test_markdown_is_what_people_expect_of_it() -> None:
-    html = str(markdown("# Head\n\n- one\n- **two**\n\n```\ncode <b>\n```\nline\nbreak ~~old~~\n\n|a|b|\n|-|-|\n|1|2|"))
-    for part in ("<h4>Head</h4>", "<strong>two</strong>", "code &lt;b&gt;", "line<br>", "<s>old</s>", "<td>1</td>"):
+    html = str(
+        markdown(
+            "# Head\n\n##### Sub\n\n- one\n- **two**\n\n```\ncode <b>\n```\nline\nbreak ~~old~~\n\n|a|b|\n|-|-|\n|1|2|"
+        )
+    )
+    for part in (
+        "<h3>Head</h3>",
+        "<h4>Sub</h4>",
+        "<strong>two</strong>",
+        "code &lt;b&gt;",
+        "line<br>",
+        "<s>old</s>",
+        "<td>1</td>",
+    ):
         assert part in html

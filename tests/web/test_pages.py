@@ -280,6 +280,7 @@ def hostile(count: int) -> list[Row]:
     return [Row(n, RowState.CHANGED, compare.TRACE, event(n), event(n), fields) for n in range(count)]
 
 
+# complaint 46: no piece is large, whatever it holds
 @pytest.mark.parametrize("query", ["folds=open", "folds=open&view=unified", "at=500&folds=open", "end=900&folds=open"])
 @pytest.mark.parametrize("kind", ["equal", "some", "hostile"])
 async def test_a_page_has_fifteen_hundred_elements_at_most(
