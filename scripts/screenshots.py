@@ -123,13 +123,14 @@ def take(camera: Camera) -> None:
     camera.shoot("run-dark", diverged, scheme="dark")
     _shared(camera, home)
     _live(camera)
-    camera.shoot("post-mortem-paper", f"{home}/post-mortem", media="print")
     for name, role in (("evidence-stream", "traces"), ("evidence-message", "snapshot")):
+        page.emulate_media(media="screen")
         page.goto(home)
         row = page.locator("table[aria-labelledby=evidence] tr", has_text=role).first
         link = row.get_by_role("link", name="Look inside")
         if link.count():
             camera.shoot(name, link.first.get_attribute("href"))
+    camera.shoot("post-mortem-paper", f"{home}/post-mortem", media="print")
 
 
 def _shared(camera: Camera, home: str) -> None:

@@ -108,6 +108,10 @@ def test_everything_is_copied_by_a_button(browser: Browser, console: Console, ru
         assert wanted in page.evaluate("navigator.clipboard.readText()")
         expect(page.locator("#toast")).to_contain_text("Copied")
     page.keyboard.press("g")
+    page.keyboard.press("o")
+    page.get_by_role("button", name="Copy span_id, recorded").click()
+    expect(page.locator("#toast")).to_have_text("Copied span_id, recorded")
+    assert len(page.evaluate("navigator.clipboard.readText()")) == 16
     page.keyboard.press("c")
     expect(page.locator("#toast")).to_have_text("Copied the link to event 4")
     assert page.evaluate("navigator.clipboard.readText()") == f"{console.base}{runs[U01]}?at=4#e4"
