@@ -42,7 +42,8 @@ TICKETS_A_SECOND: Final = 8.0
 REPLAY_EVERY_S: Final = 0.7
 EXPORT_EVERY_S: Final = 3.0
 KILL_EVERY_S: Final = 6.0
-SETTLE_S: Final = 180.0
+START_S: Final = 300.0
+SETTLE_S: Final = 600.0
 SAMPLE_S: Final = 1.0
 
 
@@ -274,7 +275,7 @@ class Soak:
             raise AssertionError(f"run {run} is {found['state']}: {found['error']}")
 
     async def _until(self, action: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + START_S
         while True:
             try:
                 return await action()

@@ -19,7 +19,7 @@ from app.incidents.store import Store
 from app.incidents.verifying import verify_kept
 
 FOLLOWED: Final = ("traces", "snapshots", "intents", "outputs", "errors")
-CATCH_UP_S: Final = 120.0
+CATCH_UP_S: Final = 300.0
 # What an interpreter and its pools may still grow once they are warm.
 GROWTH: Final = 1.08
 GROWTH_MIB: Final = 6.0

@@ -36,6 +36,9 @@ _IRREPRODUCIBLE: Final = 3
 # What came of a run is kept this long while the database is away; by then the run is lost, and may be retried.
 _PATIENCE_S: Final = 60.0
 _AGAIN_S: Final = 0.5
+# Where the database goes away before a run has its verdict, the run begins anew, but not for ever.
+_AWAY: Final = (OperationalError, InterfaceError, SqlTimeout)
+_ATTEMPTS: Final = 5
 
 
 class _GivenBack(Exception):
@@ -100,8 +103,11 @@ class ReplayTask:
             lost = str(error)
             await self._settle(run, lambda session: service.lose_run(session, run.id, run.attempt, lost))
             return "lost"
-        except _GivenBack:
-            _LOG.info("run %s of incident %s goes back into the queue", run.id, run.incident_id)
+        except (_GivenBack, *_AWAY) as error:
+            if run.attempt >= _ATTEMPTS and not isinstance(error, _GivenBack):
+                await self._fail(run, _report(run, error))
+                return "failed"
+            _LOG.info("run %s of incident %s goes back into the queue %s", run.id, run.incident_id, error)
             await self._settle(run, lambda session: service.give_back_run(session, run.id, run.attempt))
             return "given-back"
         except Exception as error:  # noqa: BLE001  whatever it was, the run must not be left hanging
@@ -165,7 +171,7 @@ class ReplayTask:
             try:
                 async with self.store.write() as session:
                     return await write(session)
-            except (OperationalError, InterfaceError, SqlTimeout, OSError) as error:
+            except (*_AWAY, OSError) as error:
                 if loop.time() > deadline:
                     _LOG.error("run %s: what came of it cannot be written: %s", run.id, error)
                     return False

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from app.incidents import inputs, service
+from app.incidents.changes import Changes
 from app.incidents.service import Incident, InputRefused, Run, RunInputs
 from app.operations import tracing
 from app.web.compare import compare_path
@@ -19,6 +22,7 @@ from app.web.views import suggested
 router = APIRouter(include_in_schema=False)
 
 MAX_BUILDS = 6
+MOMENT_S: Final = 0.2
 
 
 @router.post("/incidents/{incident_id}/replays")
@@ -33,8 +37,23 @@ async def replay(request: Request, incident: ReplayIncident) -> Response:
     except InputRefused as refused:
         return await incident_page(request, incident, code=422, typed=asked, refused=refused)
     if len(runs) == 1:
+        await _moment(request, runs[0])
         return RedirectResponse(f"/incidents/{incident.id}/runs/{runs[0].number}", 303)
     return RedirectResponse(compare_path(incident, [run.number for run in runs]), 303)
+
+
+async def _moment(request: Request, run: Run) -> None:
+    """Wait a moment for a run that ends at once: its page then shows the verdict when it is first drawn."""
+    changes: Changes = request.app.state.changes
+    deadline = asyncio.get_running_loop().time() + MOMENT_S
+    async with changes.subscribe(run.id) as subscription:
+        while True:
+            async with store_of(request).read() as session:
+                if (await service.get_run(session, run.id)).run_state.finished:
+                    return
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0 or not await subscription.wait(left):
+                return
 
 
 def _builds(form: Form) -> list[str]:

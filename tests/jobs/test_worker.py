@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from procrastinate import PsycopgConnector, sql
 from procrastinate.exceptions import ConnectorException
+from sqlalchemy.exc import OperationalError
 
 from app.incidents import service
 from app.incidents.changes import Changes
@@ -30,7 +31,7 @@ async def test_a_run_is_taken_and_its_verdict_recorded(
         run = await until(await request_run("v2"), "done")
     assert (run.outcome, run.first_divergence, run.attempt, run.worker) == ("diverged", 7, 1, "w1")
     assert run.build_digest == "sha256:" + "0" * 64
-    assert replayer.seen == [("v2", Case(recording("a01_fraud_completed")))]
+    assert replayer.seen == [("v2", Case(recording("a01_fraud_completed"), key=b"card-4242"))]
     async with store.read() as session:
         assert (await service.rows_of(session, run)).total == 250
 
@@ -277,3 +278,22 @@ async def test_a_signal_drains(request_run: Any, until: Any, database: Database,
     async with asyncio.timeout(60):
         assert await worker.wait() == 0
     assert (await until(run, "done")).attempt == 1
+
+
+async def test_a_database_that_is_away_for_a_moment_makes_no_run_fail(  # row 25
+    working: Any, request_run: Any, until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by a soak: the evidence could not be read while the server was starting again."""
+    read, times = service.evidence_files, 0
+
+    async def away(*args: Any) -> Any:
+        nonlocal times
+        times += 1
+        if times == 1:
+            raise OperationalError("SELECT", None, Exception("connection refused"))
+        return await read(*args)
+
+    monkeypatch.setattr(service, "evidence_files", away)
+    async with working(ScriptedReplayer()):
+        done = await until(await request_run(), "done", "failed", "lost")
+    assert (done.state, done.attempt) == ("done", 2)
