@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "worker": "run replays that the console asked for",
     "collect": "follow pipelines, and ask them for state",
     "flink": "event logs of Flink Agents: import, follow, re-run what they recorded",
+    "build": "add builds to the configuration from CI, list them, verify them",
     "export": "bring a key's evidence into one bundle",
     "check": "see whether pipelines can be reached as configured",
     "migrate": "bring the database to this version's schema",
