@@ -222,6 +222,14 @@ async def test_the_document_describes_what_is_there(api: httpx.AsyncClient) -> N
         ("/api/v1/shares/{share_id}", "delete"),
         ("/api/v1/replays/{replay_id}/ledger", "get"),
         ("/api/v1/workers", "get"),
+        ("/api/v1/incidents/{incident_id}", "patch"),
+        ("/api/v1/incidents/{incident_id}/notes", "get"),
+        ("/api/v1/incidents/{incident_id}/notes", "post"),
+        ("/api/v1/incidents/{incident_id}/notes/{number}", "get"),
+        ("/api/v1/incidents/{incident_id}/notes/{number}", "patch"),
+        ("/api/v1/incidents/{incident_id}/links", "get"),
+        ("/api/v1/incidents/{incident_id}/links/{other_id}", "put"),
+        ("/api/v1/incidents/{incident_id}/links/{other_id}", "delete"),
     }
     for methods in document["paths"].values():
         for operation in methods.values():
