@@ -31,7 +31,9 @@ async def test_a_run_is_taken_and_its_verdict_recorded(
         run = await until(await request_run("v2"), "done")
     assert (run.outcome, run.first_divergence, run.attempt, run.worker) == ("diverged", 7, 1, "w1")
     assert run.build_digest == "sha256:" + "0" * 64
-    assert replayer.seen == [("v2", Case(recording("a01_fraud_completed"), key=b"card-4242"))]
+    files = recording("a01_fraud_completed")
+    sources = [{"kind": "upload", "file": file.name} for file in files]
+    assert replayer.seen == [("v2", Case(files, key=b"card-4242", sources=sources))]
     async with store.read() as session:
         assert (await service.rows_of(session, run)).total == 250
 
