@@ -46,6 +46,7 @@ class Answers:
     withheld: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     mode: str = "cache-first"
+    created: dict[str, int] = field(default_factory=dict)  # when, of every captured entry
     found: LlmCacheBlob = field(default_factory=LlmCacheBlob)
     obtained: LlmCacheBlob = field(default_factory=LlmCacheBlob)
 
@@ -170,6 +171,7 @@ def gather(consumer: Consumer, state: State, snapshots: Sequence[Snapshot]) -> A
             answers.sources[entry.cache_key] = state.source
     for snapshot in snapshots:
         for entry in snapshot.record.llm_cache.entries:
+            answers.created[entry.cache_key] = entry.created_at_ms
             _consider(consumer, entry, snapshot.name, chosen, own, answers)
     answers.own = list(own)
     answers.found.entries.extend(chosen.values())

@@ -7,20 +7,19 @@ an envelope, hold one twice or in another place, so what is read off it is not k
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from app.replay.attempts import Attempt, Category
 from app.replay.evidence import Evidence
-from app.replay.originals import details_of
+from app.replay.flushes import flush_told
 from app.replay.select import START, Target, Unanswerable, kind_of
-from app.replay.suspicion import BATCH, Suspect, Weight
+from app.replay.suspicion import BATCH, ENVELOPE, Suspect, Weight
 from app.replay.verdict import Outcome, Reason
 from app.wire.records import AgentEnvelope, serialize
 
-_SUFFIX: Final = re.compile(r"\bbatch_size=([1-9][0-9]{0,8}),trigger=(size|timer)$")
+_ALIKE: Final = "others have its kind and time, and not as many attempts of it are traced"
 _READ_OFF: Final = "its members were read off the events stream, which need not hold every envelope once and in order"
 
 
@@ -33,32 +32,13 @@ class Members:
     suspects: tuple[Suspect, ...] = ()
 
 
-@dataclass(frozen=True)
-class Flush:
-    """How many envelopes an attempt took, and what made it take them."""
-
-    size: int
-    trigger: str
-
-
-def flush_told(evidence: Evidence, attempt: Attempt) -> Flush | None:
-    """What a trace says of a flush, or of one that failed its dead letters; None where it was none or nothing tells."""
-    if attempt.category is not Category.FAILURE:
-        return Flush(attempt.batch_size, attempt.batch_trigger) if attempt.batch_size else None
-    told = {found.groups() for detail in details_of(evidence, attempt) if (found := _SUFFIX.search(detail))}
-    if len(told) != 1:
-        return None
-    size, trigger = told.pop()
-    return Flush(int(size), trigger)
-
-
 def members_of(evidence: Evidence, target: Target, attempt: Attempt, kind: str) -> Members:
     """The envelopes that the target attempt took; raises Unanswerable when they cannot be told."""
     flush = flush_told(evidence, attempt) if kind == START else None
     trigger = "" if flush is None else flush.trigger
     size = 1 if flush is None else flush.size
     if size == 1 and attempt.clock_ms == target.envelope.event_time_ms:
-        return Members([target.envelope], trigger)
+        return Members([target.envelope], trigger, _rivals(evidence, target))
     if len(evidence.triggers) > 1 and len(evidence.triggers) == size:
         return Members(list(evidence.triggers), trigger)
     arrived = _starts(evidence.events, target.entity_key)
@@ -79,6 +59,12 @@ def members_of(evidence: Evidence, target: Target, attempt: Attempt, kind: str) 
             {"batch_size": size},
         ),
     )
+
+
+def _rivals(evidence: Evidence, target: Target) -> tuple[Suspect, ...]:
+    """A doubt where more envelopes have this kind and time than attempts are traced: it may be another's attempt."""
+    alike = {serialize(target.envelope), *(serialize(one) for one in evidence.events if target.may_be(one))}
+    return (Suspect(ENVELOPE, "", _ALIKE, Weight.DIFFERENCE),) * (len(alike) > len(target.candidates))
 
 
 def _starts(envelopes: Iterable[AgentEnvelope], key: bytes) -> list[AgentEnvelope]:

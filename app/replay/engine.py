@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from app.replay import answers, missing, serving
 from app.replay.attempts import REASON_TIMEOUT, Attempt, Category
+from app.replay.compare import CONTINUATION, ERRORS, INTENTS, OUTPUTS
 from app.replay.digests import file_digests
 from app.replay.evidence import (
     Evidence,
@@ -27,10 +28,10 @@ from app.replay.mapping import type_name
 from app.replay.plan import Plan, Planner
 from app.replay.rerun_pb2 import AgentCode, ToolAnswer
 from app.replay.runner import Runner
-from app.replay.select import START, Target, Unanswerable, intent_of, kind_of, select
+from app.replay.select import START, Target, Unanswerable, select
 from app.replay.verdict import AttemptRef, Outcome, Reason, Report, Verdict
 from app.wire import identity
-from app.wire.records import AgentEnvelope, EventType, TraceEvent
+from app.wire.records import AgentEnvelope, EventType, TraceEvent, serialize
 
 _KNOWN_TYPES: Final = frozenset(map(int, TraceEvent.EventType.values()))
 _USAGE: Final = "gen_ai.usage.input_tokens"
@@ -109,6 +110,9 @@ class _Replay:
             return Report(_stopped(self.evidence, self.target.refused, best.verdict.attempt))
         if len(reports) == 1:
             return best
+        others = [report for report in reports if report is not best]
+        if best.verdict.outcome is Outcome.REPRODUCED and _open_products(best) and any(map(_not_excluded, others)):
+            return replace(best, verdict=_ambiguous(best.verdict, len(reports)))
         note = f"{len(reports)} attempts share this clock; each was tried, and this is the one that fits best"
         return replace(best, verdict=replace(best.verdict, notes=(*best.verdict.notes, note)))
 
@@ -152,6 +156,34 @@ class _Replay:
         return judge.judge(finished)
 
 
+_PRODUCTS: Final = {INTENTS: "intents", OUTPUTS: "outputs", ERRORS: "error", CONTINUATION: "continuation"}
+
+
+def _open_products(report: Report) -> dict[str, Any]:
+    """What a re-run made that was not held against a record, by surface."""
+    open_ones = [surface.name for surface in report.verdict.surfaces if not surface.compared]
+    made = {name: report.verdict.replayed.get(_PRODUCTS.get(name, "")) for name in open_ones}
+    return {name: product for name, product in made.items() if product}
+
+
+def _not_excluded(report: Report) -> bool:
+    """Whether the envelope may have been that attempt's; a failed one may be a try of the same envelope."""
+    ref = report.verdict.attempt
+    ran = ref is not None and ref.status in ("completed", "suspended")
+    return ran and report.verdict.outcome in (Outcome.REPRODUCED, Outcome.IRREPRODUCIBLE)
+
+
+def _ambiguous(verdict: Verdict, count: int) -> Verdict:
+    """No difference shows in one of several attempts of one clock, but not all that it made could be compared."""
+    reason = Reason(
+        "ambiguous_attempt",
+        f"{count} attempts share this clock, more than one of them may be the envelope's, and what was not compared may"
+        " be another's.",
+        "Narrow with --seq, or hand in the intents and outputs streams.",
+    )
+    return replace(verdict, outcome=Outcome.IRREPRODUCIBLE, headline=reason.text, reason=reason)
+
+
 def _best(reports: Sequence[Report]) -> Report:
     """The report that says the most for the evidence."""
     return min(reports, key=lambda r: (_PREFERENCE.index(r.verdict.outcome), len(r.verdict.differences)))
@@ -173,7 +205,11 @@ def refuse_unanswerable(attempt: Attempt, code: AgentCode) -> None:
                 "Upgrade Hindcast to a release that knows it.",
             ),
         )
-    usage = any(_USAGE in record.event.attributes for record in attempt.records)
+    # A facade that the agent drives itself has a decode hook of its own.
+    usage = any(
+        _USAGE in record.event.attributes and answers.ATTRIBUTE_ATTEMPTS not in record.event.attributes
+        for record in attempt.records
+    )
     if usage and not code.decode:
         raise _left_out("decode", "the recorded model calls carry token usage")
     if EventType.TOOL_CALL in types and not code.registry:
@@ -221,17 +257,15 @@ def _refuse_torn(evidence: Evidence) -> None:
 
 
 def _refuse_other_envelope(evidence: Evidence, target: Target) -> None:
-    """The events stream may show that another envelope ran at this clock."""
-    envelope = target.envelope
-    rivals = [
-        other
-        for other in evidence.events
-        if other.entity_key == envelope.entity_key
-        and other.event_time_ms == envelope.event_time_ms
-        and kind_of(other) == target.kind
-        and intent_of(other) == target.intent_id
-    ]
-    if target.pending is None and rivals and envelope not in rivals:
+    """The events stream may show that another envelope ran at this clock.
+
+    A stream that begins later lacks this one: then fewer envelopes than attempts have this time.
+    """
+    rivals = [other for other in evidence.events if target.may_be(other)]
+    distinct = {serialize(other) for other in rivals}
+    if target.pending is not None or not rivals or target.envelope in rivals:
+        return
+    if len(distinct) >= len(target.candidates):
         raise Unanswerable(
             Outcome.UNUSABLE,
             Reason(

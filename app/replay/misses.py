@@ -23,6 +23,7 @@ NAMES: Final = {"params": "sampling", "key": "entity key"}
 SHOWN: Final = 20_000
 SEARCHED_SEQS: Final = 1_000
 
+_TOGETHER: Final = "Check that the snapshot and the envelope belong to one activation."
 _AGAIN: Final = "Hand in a snapshot that was exported soon after the attempt."
 
 
@@ -63,16 +64,13 @@ def _classify(
         return "expired", "the captured response had expired at the attempt's clock", _AGAIN
     if withheld is not None:
         return "withheld", f"a captured response cannot be the one it got: {withheld}", _AGAIN
-    if part in ("seq", "key"):
-        return (
-            f"wrong_{part}",
-            f"the same request was recorded for another {NAMES.get(part, part)}",
-            ("Check that the snapshot and the envelope belong to one activation."),
-        )
+    elsewhere = f"the same request was recorded for another {NAMES.get(part or '', part)}"
+    if part == "key":
+        return "wrong_key", elsewhere, _TOGETHER
     if plan.attempt is not None and not plan.attempt.committed:
         why = "a failed attempt discards the responses that it obtained"
         return "uncommitted", why, "Replay the attempt that succeeded, if it was retried."
-    if part is not None and near is not None:
+    if part not in (None, "seq") and near is not None:
         return (
             "request_changed",
             f"this code asks with another {NAMES.get(part, part)} than was recorded",
@@ -90,6 +88,8 @@ def _classify(
             " evicted, or purged after 6 hours"
         )
         return "evicted", why, "Hand in an earlier snapshot as well: one taken before newer calls evicted them."
+    if part == "seq":
+        return "wrong_seq", elsewhere, _TOGETHER
     if doubtful:
         first = doubtful[0]
         why = f"it was built from memory that is not known as it was: {first.name}, where {first.why}"
@@ -107,7 +107,8 @@ def _near(plan: Plan, request: dict[str, Any]) -> tuple[str | None, str | None, 
     for part in PARTS:
         for value in _replacements(plan, part, request):
             key = identity.cache_key(identity.canonical_json({**request, part: value}))
-            if key in captured:
+            # Another activation may have asked the very same; only what none of them got is misplaced.
+            if key in captured and not (part == "seq" and (value, plan.answers.created.get(key)) in plan.ran):
                 return part, key, value
     return None, None, None
 

@@ -12,7 +12,7 @@ from app.replay.doubts import Doubt
 from app.replay.plan import Plan
 from app.replay.rerun_pb2 import RerunResult, ToolRun
 from app.replay.runner import Finished
-from app.replay.suspicion import BATCH, SERVING, Suspect, Weight
+from app.replay.suspicion import BATCH, ENVELOPE, SERVING, Suspect, Weight
 from app.replay.verdict import Outcome, Reason, Row
 
 
@@ -183,6 +183,7 @@ def drift(plan: Plan, doubtful: Sequence[Suspect]) -> Reason:
 
 _REMEDIES: Final = {
     BATCH: "Hand in every envelope of the batch, in arrival order (--event, repeated).",
+    ENVELOPE: "Hand in the traces of every attempt at this time.",
     SERVING: "Nothing can be done: how the answers were served is not known in full.",
 }
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from app.replay.attempts import ATTRIBUTE_INTENT_ID, ATTRIBUTE_REASON, Attempt, Category
+from app.replay.attempts import ATTRIBUTE_INTENT_ID, Attempt, Category
 from app.replay.evidence import Evidence, Role
+from app.replay.flushes import details_of
 from app.replay.images import Images
 from app.wire.records import Continuation, EventType, MemoryBlob, TraceEvent
 
@@ -65,18 +66,6 @@ def _args(evidence: Evidence, attempt: Attempt) -> dict[str, str]:
         and intent.seq == attempt.seq
         and intent.created_at_ms == attempt.clock_ms
     }
-
-
-def details_of(evidence: Evidence, attempt: Attempt) -> list[str]:
-    """The dead letters that a failed attempt may have left."""
-    reason = attempt.records[0].event.attributes.get(ATTRIBUTE_REASON, "")
-    return [
-        letter.detail
-        for letter in evidence.errors
-        if letter.entity_key == attempt.entity_key
-        and letter.event_time_ms == attempt.clock_ms
-        and letter.reason == reason
-    ]
 
 
 def _state_after(found: Originals, attempt: Attempt, images: Images, counter: int) -> None:

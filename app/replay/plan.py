@@ -46,6 +46,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     continuation_source: str = ""
     known_keys: tuple[str, ...] = ()
+    ran: frozenset[tuple[int, int]] = frozenset()  # seq and clock of every traced attempt
     suspects: tuple[Suspect, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
@@ -134,6 +135,7 @@ class Planner:
             tuple(answers.notes),
             wait.source,
             self._known_keys(),
+            frozenset((one.seq, one.clock_ms) for one in self.target.all_attempts if one is not attempt),
             (*members.suspects, *wait.suspects),
         )
 

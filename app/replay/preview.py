@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from app.replay import compare
+from app.replay.answers import ATTRIBUTE_ATTEMPTS
 from app.replay.attempts import Attempt, Category
 from app.replay.engine import bare_ref, find, refuse_tangled, refuse_unanswerable, unusable
 from app.replay.evidence import Evidence, EvidenceFile, UnusableEvidence, load
@@ -119,7 +120,8 @@ def _told(plan: Plan, target: Target, way: dict[str, Any] | None) -> dict[str, A
 
 def _hooks(attempt: Attempt, types: set[int]) -> Iterator[str]:
     """What the recording pipeline had, so that a build without it cannot repeat it."""
-    if any(_USAGE in record.event.attributes for record in attempt.records):
+    told = [record.event.attributes for record in attempt.records]
+    if any(_USAGE in attributes and ATTRIBUTE_ATTEMPTS not in attributes for attributes in told):
         yield "decode"
     if EventType.TOOL_CALL in types:
         yield "registry"

@@ -8,6 +8,7 @@ from typing import Final
 
 from app.replay.attempts import Attempt, Category
 from app.replay.evidence import Evidence, Snapshot
+from app.replay.flushes import flush_told
 from app.replay.grouping import attempts_of
 from app.replay.mapping import type_name
 from app.replay.verdict import Outcome, Reason, key_text
@@ -47,6 +48,15 @@ class Target:
     @property
     def intent_id(self) -> str:
         return intent_of(self.envelope)
+
+    def may_be(self, other: AgentEnvelope) -> bool:
+        """Whether another envelope would select the same attempts."""
+        return (
+            other.entity_key == self.entity_key
+            and other.event_time_ms == self.envelope.event_time_ms
+            and kind_of(other) == self.kind
+            and intent_of(other) == self.intent_id
+        )
 
 
 def intent_of(envelope: AgentEnvelope) -> str:
@@ -145,8 +155,8 @@ class _Selection:
         self.clock = envelope.event_time_ms
 
     def start(self) -> Target:
-        fitting = self._at_clock(START) or self._batches()
-        return self._target(START, fitting)
+        fitting = self._at_clock(START)
+        return self._target(START, fitting or self._batches())
 
     def resume(self) -> Target:
         intent = intent_of(self.envelope)
@@ -181,7 +191,13 @@ class _Selection:
 
     def _batches(self) -> list[Attempt]:
         """Flushes that may have taken an envelope older than their clock; the nearest first."""
-        flushes = [a for a in self._in_seq() if (a.batch_size or 0) > 1 and a.clock_ms >= self.clock]
+        flushes = [
+            attempt
+            for attempt in self._in_seq()
+            if attempt.clock_ms >= self.clock
+            and (flush := flush_told(self.evidence, attempt)) is not None
+            and flush.size > 1
+        ]
         return sorted(flushes, key=lambda a: a.clock_ms)
 
     def _may_answer(self, attempt: Attempt, intent: str) -> bool:

@@ -23,8 +23,8 @@ _RING: Final = b"\x01"
 VARIED_KEY: Final = "hindcast.varied"
 
 # Inputs that are no value in memory: there is nothing to put in their place.
-CONTINUATION, BATCH, SERVING, CACHE = "continuation", "batch", "serving", "cache"
-_NO_VALUES: Final = frozenset({CONTINUATION, BATCH, SERVING, CACHE})
+CONTINUATION, BATCH, ENVELOPE, SERVING, CACHE = "continuation", "batch", "envelope", "serving", "cache"
+_NO_VALUES: Final = frozenset({CONTINUATION, BATCH, ENVELOPE, SERVING, CACHE})
 
 _WHOLE: Final = frozenset({MemoryRead.KEYS, MemoryRead.SIZE_BYTES, MemoryRead.ENTRY_SIZE})
 

@@ -328,7 +328,13 @@ class Maker:
         life, at = Life(batch=batch), 0
         for _ in range(length):
             at += self.chance.randrange(0, 400)
-            stamp = max(0, at - (self.chance.randrange(skew) if self.chance.random() < 0.3 else 0))
+            stray = self.chance.random()
+            if stray < 0.3:
+                stamp = max(0, at - self.chance.randrange(skew))
+            elif stray > 0.9 and life.world.events:
+                stamp = life.world.events[-1].event_time_ms - NOW  # two events at one time
+            else:
+                stamp = at
             roll = self.chance.random()
             if exports and self.chance.random() < exports:
                 life.export(at)
