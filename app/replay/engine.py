@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from app.replay import answers, missing, serving
 from app.replay.attempts import REASON_TIMEOUT, Attempt, Category
@@ -23,12 +23,12 @@ from app.replay.evidence import (
 from app.replay.forward import Forward
 from app.replay.images import State
 from app.replay.judge import Judge
-from app.replay.lives import same_start
+from app.replay.lives import same_start, settled
 from app.replay.mapping import type_name
 from app.replay.plan import Plan, Planner
 from app.replay.rerun_pb2 import AgentCode, ToolAnswer
 from app.replay.runner import Runner
-from app.replay.select import START, Target, Unanswerable, select
+from app.replay.select import RESUME, START, Target, Unanswerable, select
 from app.replay.verdict import AttemptRef, Outcome, Reason, Report, Verdict
 from app.wire import identity
 from app.wire.records import AgentEnvelope, EventType, TraceEvent, serialize
@@ -104,14 +104,17 @@ class _Replay:
     def run(self) -> Report:
         if self.target.pending is not None:
             return self._judged(self.planner.plan_pending(self.target.pending))
-        reports = [self._attempt(attempt) for attempt in self.target.candidates]
+        likely = in_order(self.evidence, self.target)
+        reports = [self._attempt(attempt) for attempt in likely]
+        if len(likely) < len(self.target.candidates) and reports[0].verdict.outcome is not Outcome.REPRODUCED:
+            reports += [self._attempt(attempt) for attempt in self.target.candidates if attempt not in likely]
         best = _best(reports)
         if best.verdict.outcome is not Outcome.REPRODUCED and self.target.refused is not None:
             return Report(_stopped(self.evidence, self.target.refused, best.verdict.attempt))
         if len(reports) == 1:
             return best
         others = [report for report in reports if report is not best]
-        if best.verdict.outcome is Outcome.REPRODUCED and _open_products(best) and any(map(_not_excluded, others)):
+        if best.verdict.outcome is Outcome.REPRODUCED and _leaves_open(best) and any(map(_not_excluded, others)):
             return replace(best, verdict=_ambiguous(best.verdict, len(reports)))
         note = f"{len(reports)} attempts share this clock; each was tried, and this is the one that fits best"
         return replace(best, verdict=replace(best.verdict, notes=(*best.verdict.notes, note)))
@@ -147,7 +150,8 @@ class _Replay:
         images = self.planner.images(attempt.life)
         if reached is None:
             return images.nearest(counter)
-        return images.met(reached) or reached
+        earlier = [a.clock_ms for a in settled(self.target.all_attempts, attempt.life) if a.seq < attempt.seq]
+        return images.met(reached, in_order=all(clock <= attempt.clock_ms for clock in earlier)) or reached
 
     def _judged(self, plan: Plan) -> Report:
         kept = self.options.ledger_bytes
@@ -156,14 +160,12 @@ class _Replay:
         return judge.judge(finished)
 
 
-_PRODUCTS: Final = {INTENTS: "intents", OUTPUTS: "outputs", ERRORS: "error", CONTINUATION: "continuation"}
+_PRODUCTS: Final = frozenset({INTENTS, OUTPUTS, ERRORS, CONTINUATION})
 
 
-def _open_products(report: Report) -> dict[str, Any]:
-    """What a re-run made that was not held against a record, by surface."""
-    open_ones = [surface.name for surface in report.verdict.surfaces if not surface.compared]
-    made = {name: report.verdict.replayed.get(_PRODUCTS.get(name, "")) for name in open_ones}
-    return {name: product for name, product in made.items() if product}
+def _leaves_open(report: Report) -> bool:
+    """Whether something that a run can make was not held against a record."""
+    return any(surface.name in _PRODUCTS and not surface.compared for surface in report.verdict.surfaces)
 
 
 def _not_excluded(report: Report) -> bool:
@@ -187,6 +189,20 @@ def _ambiguous(verdict: Verdict, count: int) -> Verdict:
 def _best(reports: Sequence[Report]) -> Report:
     """The report that says the most for the evidence."""
     return min(reports, key=lambda r: (_PREFERENCE.index(r.verdict.outcome), len(r.verdict.differences)))
+
+
+def in_order(evidence: Evidence, target: Target) -> Sequence[Attempt]:
+    """The attempts that the envelope may have triggered; just one where the events stream tells them apart.
+
+    Of envelopes of one time, the first that arrived was the first to be taken.
+    """
+    alike = list({serialize(one): one for one in evidence.events if target.may_be(one)}.values())
+    ran = sorted(target.candidates, key=lambda a: (a.life, a.seq))
+    if len(ran) < 2 or len(alike) != len(ran) or target.kind != START or target.envelope not in alike:
+        return target.candidates
+    if not all(attempt.committed and (attempt.batch_size or 1) == 1 for attempt in ran):
+        return target.candidates
+    return [ran[alike.index(target.envelope)]]
 
 
 def refuse_unanswerable(attempt: Attempt, code: AgentCode) -> None:
@@ -219,7 +235,9 @@ def refuse_unanswerable(attempt: Attempt, code: AgentCode) -> None:
 def refuse_tangled(target: Target, attempt: Attempt) -> None:
     """A key that was wiped and used again, with clocks that do not tell its lives apart."""
     fresh = target.kind == START and attempt.seq == 0 and attempt.committed
-    if (attempt.unsettled and not fresh) or same_start(target.all_attempts):
+    # A failed answer leaves no stamp that would tie it to a wait that began later, by its clock.
+    early = target.kind == RESUME and attempt.category is Category.FAILURE and _before_its_start(target, attempt)
+    if (attempt.unsettled and not fresh) or early or same_start(target.all_attempts):
         raise Unanswerable(
             Outcome.IRREPRODUCIBLE,
             Reason(
@@ -229,6 +247,11 @@ def refuse_tangled(target: Target, attempt: Attempt) -> None:
                 "Hand in only the traces of the life that the attempt belongs to.",
             ),
         )
+
+
+def _before_its_start(target: Target, attempt: Attempt) -> bool:
+    same_seq = [a for a in settled(target.all_attempts, attempt.life) if a.seq == attempt.seq]
+    return any(attempt.clock_ms < a.clock_ms for a in same_seq if a.kind == START)
 
 
 def _left_out(hook: str, because: str) -> Unanswerable:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.replay.attempts import Attempt, Category
-from app.replay.bonds import Bond, bonds_of, chain_of, lives
+from app.replay.bonds import Bond, bonds_of, chain_of, lives, stamps
 from app.replay.evidence import Snapshot
 from app.replay.lives import settled
 from app.replay.select import RESUME, START, Unanswerable
@@ -162,10 +162,14 @@ class Images:
             )
         return state(captured[0], Fit.EXACT) if captured else None
 
-    def met(self, reached: State) -> State | None:
-        """A state that was re-run, as a loose snapshot of its counter holds it too: each ties the other down."""
+    def met(self, reached: State, *, in_order: bool) -> State | None:
+        """A state that was re-run, as a loose snapshot of its counter holds it too: each ties the other down.
+
+        Two states without a stamp do so only where the clocks of the life are `in_order`.
+        """
         for snapshot in self.open:
-            if snapshot.counter == reached.counter and _agree(snapshot, reached):
+            tied = in_order or any(True for _ in stamps(snapshot))
+            if tied and snapshot.counter == reached.counter and _agree(snapshot, reached):
                 return state(snapshot, Fit.MET)
         return None
 

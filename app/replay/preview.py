@@ -12,7 +12,7 @@ from typing import Any, Final
 from app.replay import compare
 from app.replay.answers import ATTRIBUTE_ATTEMPTS
 from app.replay.attempts import Attempt, Category
-from app.replay.engine import bare_ref, find, refuse_tangled, refuse_unanswerable, unusable
+from app.replay.engine import bare_ref, find, in_order, refuse_tangled, refuse_unanswerable, unusable
 from app.replay.evidence import Evidence, EvidenceFile, UnusableEvidence, load
 from app.replay.forward import Forward
 from app.replay.images import Fit, State
@@ -46,7 +46,7 @@ def preview(files: Sequence[EvidenceFile], seq: int | None = None) -> dict[str, 
     planner = Planner(evidence, target, _ANY)
     if target.pending is not None:
         return _told(planner.plan_pending(target.pending), target, None)
-    attempt = target.candidates[0]
+    attempt = in_order(evidence, target)[0]
     refuse_unanswerable(attempt, _ANY)
     refuse_tangled(target, attempt)
     members = planner.members_of(attempt, target.kind)

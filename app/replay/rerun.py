@@ -83,7 +83,7 @@ def conclude(result: RerunResult, tripwire: Tripwire, recorder: Recorder, activa
     recorder.finish()
     result.provider_calls = tripwire.calls
     if tripwire.turns is not None:
-        result.waiting.extend(tripwire.turns.waited)
+        result.options.extend(tripwire.turns.options)
     if tripwire.missed is not None:
         _fill_miss(result, tripwire.missed, recorder)
     elif activation is not None:

@@ -185,7 +185,7 @@ class ServedAnswer(_message.Message):
     def __init__(self, cache_key: _Optional[str] = ..., from_cache: bool = ..., step_index: _Optional[int] = ..., model: _Optional[str] = ..., response_digest: _Optional[bytes] = ...) -> None: ...
 
 class RerunResult(_message.Message):
-    __slots__ = ("outcome", "events", "intents", "outputs", "output_problem", "memory", "cache", "continuation", "dead_letter", "miss", "reads", "tools", "served", "provider_calls", "refusal", "driver", "driver_version", "longterm_read", "error_type", "error_detail", "printed", "staged", "overwritten", "ledger", "payload", "batch_unknown", "tallied", "cache_seen", "concurrent", "waiting", "may_vary", "refusals")
+    __slots__ = ("outcome", "events", "intents", "outputs", "output_problem", "memory", "cache", "continuation", "dead_letter", "miss", "reads", "tools", "served", "provider_calls", "refusal", "driver", "driver_version", "longterm_read", "error_type", "error_detail", "printed", "staged", "overwritten", "ledger", "payload", "batch_unknown", "tallied", "cache_seen", "concurrent", "options", "may_vary", "refusals")
     class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OUTCOME_UNSPECIFIED: _ClassVar[RerunResult.Outcome]
@@ -233,7 +233,7 @@ class RerunResult(_message.Message):
     TALLIED_FIELD_NUMBER: _ClassVar[int]
     CACHE_SEEN_FIELD_NUMBER: _ClassVar[int]
     CONCURRENT_FIELD_NUMBER: _ClassVar[int]
-    WAITING_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
     MAY_VARY_FIELD_NUMBER: _ClassVar[int]
     REFUSALS_FIELD_NUMBER: _ClassVar[int]
     outcome: RerunResult.Outcome
@@ -265,7 +265,7 @@ class RerunResult(_message.Message):
     tallied: bool
     cache_seen: bool
     concurrent: bool
-    waiting: _containers.RepeatedScalarFieldContainer[int]
+    options: _containers.RepeatedScalarFieldContainer[int]
     may_vary: bool
     refusals: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, outcome: _Optional[_Union[RerunResult.Outcome, str]] = ..., events: _Optional[_Iterable[_Union[_records_pb2.TraceEvent, _Mapping]]] = ..., intents: _Optional[_Iterable[_Union[_records_pb2.ToolIntent, _Mapping]]] = ..., outputs: _Optional[_Iterable[bytes]] = ..., output_problem: _Optional[str] = ..., memory: _Optional[_Union[_records_pb2.MemoryBlob, _Mapping]] = ..., cache: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., continuation: _Optional[_Union[_records_pb2.Continuation, _Mapping]] = ..., dead_letter: _Optional[_Union[_records_pb2.ActivationErrorRecord, _Mapping]] = ..., miss: _Optional[_Union[CacheMiss, _Mapping]] = ..., reads: _Optional[_Iterable[_Union[MemoryRead, _Mapping]]] = ..., tools: _Optional[_Iterable[_Union[ToolRun, _Mapping]]] = ..., served: _Optional[_Iterable[_Union[ServedAnswer, _Mapping]]] = ..., provider_calls: _Optional[int] = ..., refusal: _Optional[str] = ..., driver: _Optional[str] = ..., driver_version: _Optional[str] = ..., longterm_read: bool = ..., error_type: _Optional[str] = ..., error_detail: _Optional[str] = ..., printed: _Optional[str] = ..., staged: _Optional[_Iterable[_Union[_records_pb2.TraceEvent, _Mapping]]] = ..., overwritten: _Optional[_Iterable[str]] = ..., ledger: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., batch_unknown: bool = ..., tallied: bool = ..., cache_seen: bool = ..., concurrent: bool = ..., waiting: _Optional[_Iterable[int]] = ..., may_vary: bool = ..., refusals: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, outcome: _Optional[_Union[RerunResult.Outcome, str]] = ..., events: _Optional[_Iterable[_Union[_records_pb2.TraceEvent, _Mapping]]] = ..., intents: _Optional[_Iterable[_Union[_records_pb2.ToolIntent, _Mapping]]] = ..., outputs: _Optional[_Iterable[bytes]] = ..., output_problem: _Optional[str] = ..., memory: _Optional[_Union[_records_pb2.MemoryBlob, _Mapping]] = ..., cache: _Optional[_Union[_records_pb2.LlmCacheBlob, _Mapping]] = ..., continuation: _Optional[_Union[_records_pb2.Continuation, _Mapping]] = ..., dead_letter: _Optional[_Union[_records_pb2.ActivationErrorRecord, _Mapping]] = ..., miss: _Optional[_Union[CacheMiss, _Mapping]] = ..., reads: _Optional[_Iterable[_Union[MemoryRead, _Mapping]]] = ..., tools: _Optional[_Iterable[_Union[ToolRun, _Mapping]]] = ..., served: _Optional[_Iterable[_Union[ServedAnswer, _Mapping]]] = ..., provider_calls: _Optional[int] = ..., refusal: _Optional[str] = ..., driver: _Optional[str] = ..., driver_version: _Optional[str] = ..., longterm_read: bool = ..., error_type: _Optional[str] = ..., error_detail: _Optional[str] = ..., printed: _Optional[str] = ..., staged: _Optional[_Iterable[_Union[_records_pb2.TraceEvent, _Mapping]]] = ..., overwritten: _Optional[_Iterable[str]] = ..., ledger: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., batch_unknown: bool = ..., tallied: bool = ..., cache_seen: bool = ..., concurrent: bool = ..., options: _Optional[_Iterable[int]] = ..., may_vary: bool = ..., refusals: _Optional[_Iterable[str]] = ...) -> None: ...

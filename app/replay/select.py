@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from app.replay.attempts import Attempt, Category
+from app.replay.bonds import stamps
 from app.replay.evidence import Evidence, Snapshot
 from app.replay.flushes import flush_told
 from app.replay.grouping import attempts_of
+from app.replay.lives import unsettle_backwards
 from app.replay.mapping import type_name
 from app.replay.verdict import Outcome, Reason, key_text
 from app.wire.records import AgentEnvelope, Continuation, StateSnapshot
@@ -83,6 +85,7 @@ def select(evidence: Evidence, seq: int | None = None) -> Target:
     key = envelope.entity_key
     _refuse_other_keys(evidence, key)
     attempts = attempts_of(key, evidence.traces.values())
+    unsettle_backwards(attempts, [set(stamps(one)) for one in evidence.snapshots if one.record.entity_key == key])
     if not attempts:
         raise _no_traces(evidence, key)
     if seq is not None and not any(attempt.seq == seq for attempt in attempts):

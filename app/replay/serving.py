@@ -17,7 +17,7 @@ from app.replay.plan import Plan
 from app.replay.rerun_pb2 import RerunRequest, RerunResult
 from app.replay.runner import FINISHED, Finished, Runner
 
-ORDERS: Final = 24
+ORDERS: Final = 48
 _PERMUTED: Final = 6
 
 
@@ -105,8 +105,8 @@ class Orders:
         self._request.turns.extend(turns)
         finished = self._runner.run(self._request)
         self._tried.append((finished, turns))
-        waiting = [] if finished.result is None else list(finished.result.waiting)
-        for at in range(len(turns), len(waiting)):
-            others = range(1, waiting[at])
+        options = [] if finished.result is None else list(finished.result.options)
+        for at in range(len(turns), len(options)):
+            others = range(1, options[at])
             self._left += [(*turns, *(0 for _ in range(at - len(turns))), other) for other in others]
         return finished

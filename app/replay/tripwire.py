@@ -90,35 +90,49 @@ class _Failures:
 
 
 class Turns:
-    """Answers waiting requests one at a time, each only once nobody else is about to ask.
+    """Answers waiting requests one at a time, each only once nobody else is about to ask; or at once.
 
-    `chosen` says which of the waiting ones, by age; the oldest where it says nothing. `waited` is how many waited
-    each time.
+    Two kinds of choices are made in turn, and `chosen` says how, 0 where it says nothing: of a request, whether it
+    waits (0) or is answered at once (1); of the waiting ones, which is answered next, by age. `options` is how many
+    there were: a request that never waited beside another one had one.
     """
 
     def __init__(self, chosen: list[int]) -> None:
         self._chosen = chosen
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: list[tuple[asyncio.Future[None], int]] = []
         self._answering: asyncio.Task[None] | None = None
-        self.waited: list[int] = []
+        self.options: list[int] = []
 
     async def wait(self) -> None:
         """Come back when it is this request's turn."""
+        place, choice = self._choose(1)
+        if choice:
+            self.options[place] = 2
+            return
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        self._waiting.append((turn, place))
+        if len(self._waiting) > 1:
+            for _, other in self._waiting:
+                self.options[other] = 2
         if self._answering is None or self._answering.done():
             self._answering = asyncio.create_task(self._answer())
         await turn
 
+    def _choose(self, options: int) -> tuple[int, int]:
+        """The place of a choice, and what was chosen there."""
+        place = len(self.options)
+        self.options.append(options)
+        return place, self._chosen[place] if place < len(self._chosen) else 0
+
     async def _answer(self) -> None:
         while self._waiting:
             await self._quiet()
-            self._waiting = [turn for turn in self._waiting if not turn.done()]
+            self._waiting = [waiting for waiting in self._waiting if not waiting[0].done()]
             if not self._waiting:
                 return
-            at = self._chosen[len(self.waited)] if len(self.waited) < len(self._chosen) else 0
-            self.waited.append(len(self._waiting))
-            self._waiting.pop(min(at, len(self._waiting) - 1)).set_result(None)
+            _, choice = self._choose(len(self._waiting))
+            turn, _ = self._waiting.pop(min(choice, len(self._waiting) - 1))
+            turn.set_result(None)
 
     async def _quiet(self) -> None:
         asked, idle = len(self._waiting), 0
