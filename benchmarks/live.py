@@ -90,7 +90,7 @@ def _pulled(follower: Follower, total: int) -> Iterator[list[Batch]]:
 
 async def _latencies(urls: Urls, broker: EmbeddedBroker, folder: Path) -> list[Row]:
     store = Store(urls.app)
-    world = World.make(broker, Database("bench", urls.app, urls.owner, urls.superuser), store, folder)
+    world = World.make(broker, Database("bench", urls.app, urls.owner, urls.superuser, urls.purge), store, folder)
     now = time.time_ns() // 1_000_000
     answers, readies = [], []
     with world.host():
