@@ -100,3 +100,17 @@ def said(finished: Finished) -> str:
 
 def is_root() -> bool:
     return os.geteuid() == 0
+
+
+def processes_of(session: int) -> list[int]:
+    """All processes that the pre-loaded process and its runs consist of: they share a session."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found

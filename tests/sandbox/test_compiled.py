@@ -29,6 +29,10 @@ def version():
 def test_a_file_is_compiled_once_and_a_changed_one_is_seen(sandbox: Sandbox, open_folder: Path) -> None:
     file = open_folder / "compiled_agent.py"
     file.write_text(AGENT)
+    # What is hard to compile stops neither the process that compiles nor any run.
+    (open_folder / "a_deep.py").write_text("(" * 100_000)
+    (open_folder / "a_wide.py").write_text("x = " + "-" * 100_000 + "1\n")
+    os.mkfifo(open_folder / "a_pipe.py")
     request = request_for("compiled_agent:version", (open_folder,))
     deadline = time.monotonic() + 60
     while (told := said(sandbox.run(request, QUICK))) != "ONE True":
@@ -39,6 +43,29 @@ def test_a_file_is_compiled_once_and_a_changed_one_is_seen(sandbox: Sandbox, ope
     assert said(sandbox.run(request, QUICK)).startswith("TWO")
     file.write_text(AGENT)  # its content counts, not its time
     assert said(sandbox.run(request, QUICK)) == "ONE True"
+
+
+POISON = """
+from importlib.machinery import SourceFileLoader
+
+def poison():
+    kept = next(cell.cell_contents for cell in SourceFileLoader.source_to_code.__closure__
+                if isinstance(cell.cell_contents, dict))
+    for key in list(kept):
+        kept[key] = b"poison"
+    return f"poisoned {len(kept)}"
+"""
+
+
+def test_what_a_run_does_to_compiled_files_is_its_own_affair(sandbox: Sandbox, open_folder: Path) -> None:
+    (open_folder / "poisoning_agent.py").write_text(POISON)
+    request = request_for("poisoning_agent:poison", (open_folder,))
+    deadline = time.monotonic() + 60
+    while (told := said(sandbox.run(request, QUICK))) == "poisoned 0":
+        assert time.monotonic() < deadline, "nothing is compiled"
+        time.sleep(0.05)
+    assert told.startswith("poisoned")
+    assert said(sandbox.run(request, QUICK)) == told  # read from what was compiled, and poisoned for itself again
 
 
 def sent(folder: Path, known: dict[compiled.Key, bytes] | None = None) -> dict[compiled.Key, bytes]:

@@ -18,7 +18,7 @@ def test_a_run(attempt: Attempt, tier: str) -> None:
     assert finished.printed == "greeting Ada\n"
     assert finished.discarded_bytes == 0
     assert finished.refusals == ()
-    assert 0 < finished.duration_ms < 5000
+    assert finished.duration_ms > 0
 
 
 def test_its_confinement(attempt: Attempt, tier: str) -> None:

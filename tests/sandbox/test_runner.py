@@ -16,7 +16,7 @@ from app.replay.rerun_pb2 import RerunResult
 from app.sandbox import zygote
 from app.sandbox.model import Ending, Finished, Limits, SandboxError
 from app.sandbox.runner import Sandbox
-from tests.sandbox.conftest import HERE, QUICK, Attempt, make_sandbox, request_for, said
+from tests.sandbox.conftest import HERE, QUICK, Attempt, make_sandbox, processes_of, request_for, said
 
 GREET = request_for("nice:greet")
 
@@ -26,20 +26,6 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.01)
-
-
-def processes_of(session: int) -> list[int]:
-    """All processes that the pre-loaded process and its runs consist of: they share a session."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[3]) == session and fields[0] != "Z":
-                found.append(int(entry.name))
-    return found
 
 
 def in_thread(run: Callable[[], Finished]) -> tuple[threading.Thread, list[Finished]]:

@@ -238,6 +238,29 @@ def signal_others(pids):
     )
 
 
+def kill_parent():
+    """The process that it was forked from, by each way of sending a signal."""
+    parent = os.getppid()
+    return _met(
+        lambda: os.kill(parent, signal.SIGKILL) or "killed",
+        lambda: _call("kill", parent, signal.SIGKILL),
+        lambda: _call("kill", -1, signal.SIGKILL),
+        lambda: _call("killpg", 0, signal.SIGKILL),
+    )
+
+
+def past_the_hook():
+    """Python's own functions are watched by a hook; the C library's are not, and meet the kernel's refusal."""
+    return _met(
+        lambda: _call("open", b"/etc/shadow", os.O_RDONLY),
+        lambda: _call("open", b"/root", os.O_RDONLY | os.O_DIRECTORY),
+        lambda: _call("creat", b"/tmp/hindcast-tried", 0o600),
+        lambda: _call("socket", socket.AF_INET, socket.SOCK_STREAM, 0),
+        lambda: _call("fork"),
+        lambda: _call("execve", b"/bin/true", None, None),
+    )
+
+
 def signal_by_descriptor(pids):
     """A descriptor can be told whom to signal when something arrives."""
     _ours, theirs = socket.socketpair()
