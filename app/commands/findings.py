@@ -100,7 +100,8 @@ def _configuration(settings: Settings) -> Iterator[Finding]:
         if source.stat().st_mode & 0o022:
             remedy = f"chmod go-w {source}: whoever writes it decides which code runs"
             yield Finding("warning", "configuration", "others may write it", remedy)
-    if not os.environ.get("HINDCAST_TOKEN"):
+    yield _access(settings)
+    if settings.access.mode in (None, "token") and not os.environ.get("HINDCAST_TOKEN"):
         remedy = "set HINDCAST_TOKEN for the console; else each start makes a new one and ends all sessions"
         yield Finding("warning", "start-up token", "not set", remedy)
     if settings.sandbox.unconfined:
@@ -108,6 +109,27 @@ def _configuration(settings: Settings) -> Iterator[Finding]:
         yield Finding("warning", "sandbox", "may run unconfined", remedy)
     if settings.sandbox.allow_network:
         yield Finding("warning", "sandbox", "lets replayed code use the network", "remove sandbox.allow_network")
+
+
+def _access(settings: Settings) -> Finding:
+    """Whether a console would start as configured, and how people come in."""
+    from app.settings import SettingsError
+    from app.settings.access import is_loopback
+
+    try:
+        settings.check_access()
+    except SettingsError as error:
+        found, _, remedy = str(error).partition("; ")
+        return Finding("wrong", "access", found, remedy or "docs/access.md shows each way in")
+    access = settings.access
+    if access.mode == "oidc" and access.oidc is not None:
+        return Finding("well", "access", f"people log in at {access.oidc.issuer}")
+    if access.mode == "proxy":
+        return Finding("well", "access", f"{', '.join(settings.console.proxies)} say who somebody is")
+    if not is_loopback(settings.console.host):
+        remedy = 'for several people: access.mode = "oidc" or "proxy"; docs/access.md'
+        return Finding("warning", "access", "one start-up token for everybody who reaches this machine", remedy)
+    return Finding("well", "access", "the start-up token, from this machine alone")
 
 
 def _builds(settings: Settings) -> Iterator[Finding]:

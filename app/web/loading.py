@@ -37,6 +37,11 @@ def settings_of(request: Request) -> WebSettings:
     return cast(WebSettings, request.app.state.settings)
 
 
+def base_of(request: Request) -> str:
+    """The address under which browsers reach the console, for links that leave it."""
+    return settings_of(request).public_url or str(request.base_url).rstrip("/")
+
+
 def principal_of(request: Request) -> Principal:
     """Who is asking; only behind a dependency that let them through."""
     return cast(Principal, request.scope["hindcast.principal"])

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from app.incidents.audit import Action
 from app.web.auditing import record_view
 from app.web.downloads import download
-from app.web.loading import ReadIncident, pages_of, settings_of, store_of
+from app.web.loading import ReadIncident, base_of, pages_of, settings_of, store_of
 from app.web.postmortem_md import as_markdown
 from app.web.views_postmortem import facts, post_mortem
 
@@ -34,5 +34,5 @@ async def document(request: Request, incident: ReadIncident) -> Response:
     async with store_of(request).read() as session:
         told = await post_mortem(session, settings_of(request), incident)
     await record_view(request, Action.EVIDENCE_READ, incident, post_mortem="markdown")
-    text = as_markdown(told, f"{request.base_url}incidents/{incident.id}")
+    text = as_markdown(told, f"{base_of(request)}/incidents/{incident.id}")
     return download(text.encode("utf-8", "replace"), f"post-mortem-{incident.id}.md", _TYPE)

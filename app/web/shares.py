@@ -19,7 +19,7 @@ from app.web import sights
 from app.web.access import Permission, Principal, Requires, admitted, note_refusal
 from app.web.forms import read_form
 from app.web.limits import RateLimits, address_of
-from app.web.loading import LoadIncident, authorise, pages_of, principal_of, settings_of, store_of
+from app.web.loading import LoadIncident, authorise, base_of, pages_of, principal_of, store_of
 from app.web.problems import Problem, Refused
 from app.web.sights import Sight
 
@@ -272,8 +272,7 @@ async def make(
             expires_in_s=expires_in_s,
             now_ms=now_of(request),
         )
-    base = settings_of(request).public_url or str(request.base_url).rstrip("/")
-    return share, f"{base}/s/{token}"
+    return share, f"{base_of(request)}/s/{token}"
 
 
 async def end(request: Request, share_id: str) -> None:

@@ -54,6 +54,11 @@ def test_without_a_database_it_goes_on_and_says_so(tmp_path: Path) -> None:
     assert code == 1
     assert found["database"]["found"].startswith("no database is configured")
     assert found["builds"]["remedy"] == "add [[builds]]: nothing can be replayed without"
+    assert found["access"]["found"] == "the start-up token, from this machine alone"
+    (tmp_path / "hindcast.toml").write_text('[console]\nhost = "0.0.0.0"\n')
+    _, found, _ = diagnose(tmp_path)
+    assert found["access"]["status"] == "wrong"
+    assert found["access"]["remedy"].startswith('set access.mode to "oidc" or "proxy"')
     (tmp_path / "hindcast.toml").write_text("[console]\nprot = 1\n")
     done = hindcast(tmp_path, "doctor")
     assert done.returncode == 1
