@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from app.flink import neutral as flink
+from app.flink.rerun.sides import SURFACES as FLINK_SURFACES
 from app.incidents.redaction import Redactor, Reveal
 from app.replay import compare
 from app.replay.evidence import Role
@@ -23,7 +24,7 @@ _DIGITS: Final = re.compile(r"-?\d{1,19}")
 SURFACES: Final = frozenset(
     {
         compare.TRACE, compare.INTENTS, compare.OUTPUTS, compare.ERRORS, compare.MEMORY, compare.CONTINUATION,
-        compare.STATUS,
+        compare.STATUS, *FLINK_SURFACES,
     }
 )  # fmt: skip
 STATUSES: Final = frozenset({"completed", "suspended", "failed", "timed out", "unknown", "unfinished"})
@@ -31,7 +32,20 @@ STATES: Final = frozenset({*map(str, RowState), *map(str, FieldState), *map(str,
 ROLES: Final = frozenset(map(str, Role))
 # Words of the framework, not of the agent: what started an activation, and what kind of intent it emitted.
 KINDS: Final = frozenset(
-    {"start", "resume", "timer", "escalation", "batch", "approval", "result", "TOOL", "APPROVAL", "export", "flink run"}
+    {
+        "start",
+        "resume",
+        "timer",
+        "escalation",
+        "batch",
+        "approval",
+        "result",
+        "TOOL",
+        "APPROVAL",
+        "export",
+        "flink run",
+        "input",
+    }
 )
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from app.flink.rerun import case as flink
 from app.incidents.redacted_rows import (
     KINDS,
     ROLES,
@@ -38,7 +39,7 @@ _CODES: Final = frozenset(
         "incomplete_attempt", "key_not_traced", "longterm_read", "memory_drift", "memory_limit", "migration_gap",
         "never_ran", "newer_event_type", "no_attempt", "no_envelope", "not_confined", "other_envelope", "other_key",
         "recorded_timeout", "request_changed", "seq_not_traced", "supplied_answer", "tampered_cache", "tool_confined",
-        "torn_stream", "unusable_file", "would_be_refused",
+        "torn_stream", "unusable_file", "would_be_refused", *flink.CODES,
     }
 )  # fmt: skip
 
@@ -101,7 +102,7 @@ _DIFFERENCE: Final = _members(
     span_id=opened(Reveal.KEY), step_index=number, cause=number, **{"class": word(_CLASSES)},
 )  # fmt: skip
 _COUNTS: Final = _members(**dict.fromkeys((*map(str, RowState), "consequence", "rows"), number))
-_MODES: Final = frozenset({"cache-first", "provider-side"})
+_MODES: Final = frozenset({"cache-first", "provider-side", *flink.MODES})
 _TOOLS: Final = ("executed", "supplied", "refused", "failed", "confined")
 
 VERDICT: Final = _members(
@@ -132,7 +133,7 @@ VERDICT: Final = _members(
             )
         ),
     ),
-    driver=_members(name=word(frozenset({"hindcast", "beam_agents"})), version=_version),
+    driver=_members(name=word(frozenset({"hindcast", "beam_agents", flink.ENGINE})), version=_version),
     code=_members(
         build=opened(Reveal.NAMES),
         files=opened(Reveal.PAYLOADS),

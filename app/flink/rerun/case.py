@@ -10,7 +10,18 @@ from typing import Any, Final, Protocol
 from app.flink.inside.messages import Handling, InputResult, Request, Result
 from app.flink.rerun.recorded import Recorded
 
-SUGGESTED: Final = "hindcast flink replay"
+ENGINE: Final = "hindcast-flink"
+# What a verdict may say for its reason; words of ours, which pass where names and values are hidden.
+CODES: Final = frozenset(
+    {
+        "agent_refused", "blocked", "confined", "cpu_limit", "crashed", "diverged", "exited_early", "garbled_result",
+        "killed_by_signal", "memory_limit", "memory_unknown", "model_request", "no_answer", "no_input", "no_one_run",
+        "plan_refused", "process_limit", "processed_answer", "record_unproven", "refused_confinement",
+        "request_unproven", "result_too_large", "sandbox_lost", "scratch_limit", "stand_in", "time_limit",
+        "truncated", "unfinished", "unsupported", "what_if",
+    }
+)  # fmt: skip
+MODES: Final = frozenset({"replay", "what-if"})
 
 
 class Proof(StrEnum):

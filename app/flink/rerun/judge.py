@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from app.flink.inside.messages import Call, Ending, Outcome
 from app.flink.inside.messages import canonical as canonical_json
-from app.flink.rerun.case import Case, Proof, Source
+from app.flink.rerun.case import ENGINE, Case, Proof, Source
 from app.flink.rerun.recorded import from_wire
 from app.flink.rerun.requests import Near, nearest, said, whole
 from app.flink.rerun.rows import Aligned, aligned, changes
@@ -33,7 +33,6 @@ from app.replay.verdict import (
 )
 from app.replay.verdict import Outcome as Found
 
-_ENGINE: Final = "hindcast-flink"
 VERSION: Final = "1"
 
 
@@ -280,7 +279,7 @@ class _Judge:
                 status=str(run.status),
             ),
             served=served(case),
-            driver={"name": _ENGINE, "version": VERSION, "flink-agents": framework},
+            driver={"name": ENGINE, "version": VERSION, "flink-agents": framework},
             confinement=case.ran.confinement,
             plan={
                 "row": "",

@@ -21,6 +21,8 @@ TOOLS: Final = "tool calls"
 OUTPUTS: Final = "outputs"
 MEMORY: Final = "memory after"
 
+SURFACES: Final = frozenset({EVENTS, REQUESTS, TOOLS, OUTPUTS, MEMORY})
+
 _SURFACES: Final = {
     type_name(CHAT_REQUEST): REQUESTS,
     type_name(TOOL_REQUEST): TOOLS,
