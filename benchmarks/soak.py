@@ -256,10 +256,24 @@ class Soak:
             for run in self.promised.runs:
                 if run not in self.promised.ended:
                     await self._look(run, left)
+            for export in self.promised.exports:
+                if export not in self.promised.answered:
+                    await self._look_at_export(export, left)
             if not left:
                 return
             await asyncio.sleep(1)
-        raise AssertionError(f"{len(left)} runs are stuck: {left[:5]}")
+        raise AssertionError(f"{len(left)} runs or exports are stuck: {left[:5]}")
+
+    async def _look_at_export(self, export: str, left: list[str]) -> None:
+        """One that no collector could publish in its time, or whose answer was too late, is asked for again."""
+        state = (await self._ask("GET", f"/api/v1/exports/{export}")).json()["state"]
+        if state == "answered":
+            self.promised.answered.add(export)
+            return
+        left.append(export)
+        if state == "timed_out":
+            self.promised.asked_again += 1
+            await self._ask("POST", f"/api/v1/exports/{export}/retry")
 
     async def _look(self, run: str, left: list[str]) -> None:
         found = (await self._ask("GET", f"/api/v1/replays/{run}")).json()

@@ -35,6 +35,8 @@ class Promised:
     exports: list[str] = field(default_factory=list)
     ended: dict[str, str] = field(default_factory=dict)
     retried: int = 0
+    answered: set[str] = field(default_factory=set)
+    asked_again: int = 0
     unanswered: int = 0
 
 
@@ -72,7 +74,10 @@ async def count(
     lines.append(Line("audit trail", f"{trail.entries} entries", whole, not trail.faults))
     lines += [_memory(name, sizes) for name, sizes in memory.items()]
     print(f"\nkilled: {', '.join(f'{name} {times}' for name, times in sorted(kills.items()))}")
-    print(f"requests that met a kill: {promised.unanswered}; runs that were lost and retried: {promised.retried}\n")
+    print(
+        f"requests that met a kill: {promised.unanswered}; runs that were lost and retried: {promised.retried};"
+        f" exports that timed out and were asked for again: {promised.asked_again}\n"
+    )
     print("| what | went in | came out | holds |\n|---|---|---|---|")
     for line in lines:
         print(line)
