@@ -38,7 +38,7 @@ def hindcast(tmp_path: Path, *words: str, **more: str) -> subprocess.CompletedPr
         text=True,
         cwd=tmp_path,
         env=environment(tmp_path, **more),
-        timeout=60,
+        timeout=240,
         check=False,
     )
 

@@ -38,7 +38,7 @@ class Fleet:
 
     folder: Path
     url: str
-    lease_s: float = 2.0
+    lease_s: float = 5.0
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def __post_init__(self) -> None:
