@@ -36,6 +36,7 @@ def load_code(code: AgentCode) -> LoadedCode:
 
 def import_code(code: AgentCode) -> LoadedCode:
     """The same, with whatever the environment holds as `beam_agents`."""
+    loaded_before = len(sys.modules)
     for path in reversed(code.paths):
         if path not in sys.path:
             sys.path.insert(0, path)
@@ -48,7 +49,7 @@ def import_code(code: AgentCode) -> LoadedCode:
         registry=_resolve("registry", code.registry),
         decode=_resolve("decode", code.decode),
         config=_config(_resolve("config", code.config)),
-        may_vary=may_vary(code.paths),
+        may_vary=may_vary(code.paths, loaded_before),
     )
 
 

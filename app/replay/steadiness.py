@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
@@ -84,11 +85,21 @@ _VARYING: Final = frozenset(
 )
 
 
-def may_vary(folders: Iterable[str]) -> bool:
-    """Whether any loaded module below the agent's folders names what could give another result in another run."""
+def may_vary(folders: Iterable[str], loaded_before: int = 0) -> bool:
+    """Whether any loaded module below the agent's folders names what could give another result in another run.
+
+    `loaded_before` modules were loaded before the agent's. They are not looked at: in a forked process each look makes
+    pages its own, and there are hundreds.
+    """
     below = tuple(folders)
-    own = [m for m in list(sys.modules.values()) if (getattr(m, "__file__", None) or "").startswith(below)]
+    own = _below(below, len(sys.modules) - loaded_before) or _below(below, len(sys.modules))
     return any(_varies(module, {one.__name__ for one in own}) for module in own) if below else True
+
+
+def _below(folders: tuple[str, ...], latest: int) -> list[ModuleType]:
+    """Of the `latest` modules that were loaded, those whose files lie below the folders."""
+    modules = list(islice(reversed(sys.modules.values()), max(0, latest)))
+    return [module for module in modules if (getattr(module, "__file__", None) or "").startswith(folders)]
 
 
 def _varies(module: ModuleType, own: set[str]) -> bool:
