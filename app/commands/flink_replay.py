@@ -42,7 +42,8 @@ def register(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options to its parser."""
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("logs", nargs="+", metavar="LOG", help="an event log, plain or gzip")
+    parser.add_argument("logs", nargs="*", metavar="LOG", help="an event log, plain or gzip")
+    parser.add_argument("--bundle", metavar="ZIP", help="a downloaded bundle.zip of a run's incident, in place of logs")
     parser.add_argument("--build", required=True, metavar="NAME", help="the build to run, of hindcast.toml")
     parser.add_argument(
         "--recorded-by",
@@ -98,8 +99,7 @@ def _replay(args: argparse.Namespace) -> Replayed:
     build = _build(settings, "--build", args.build)
     with ExitStack() as stack:
         runner = stack.enter_context(_runner(build, settings, network=args.allow_network))
-        runs = _runs(args)
-        wanted = _wanted(args, runs)
+        runs, wanted = _given(args)
         reference = _recorded_by(args, settings, [one for one in runs if one.ref in wanted])
         before = None
         if reference is not None and reference.name == build.name:
@@ -160,6 +160,37 @@ def _runner(build: Build, settings: Settings, *, network: bool) -> Iterator[Sand
         unconfined=held.unconfined,
     ) as sandbox:
         yield SandboxedBuild(build, partial(sandbox.run, limits=limits), network=network)
+
+
+def _given(args: argparse.Namespace) -> tuple[list[Run], set[str]]:
+    """All runs, and those to report on."""
+    if args.bundle is not None:
+        if args.logs or args.ref or args.key or args.key_path:
+            raise UsageError(
+                "--bundle holds one run with what leads up to it; leave out logs, --run, --key, --key-path"
+            )
+        return _bundled(args.bundle)
+    if not args.logs:
+        raise UsageError("name an event log, or a bundle with --bundle")
+    runs = _runs(args)
+    return runs, _wanted(args, runs)
+
+
+def _bundled(name: str) -> tuple[list[Run], set[str]]:
+    from app.incidents.bundle import read
+    from app.incidents.errors import BundleError
+    from app.incidents.flink_evidence import flink_run_of, leading_up
+
+    try:
+        bundle = read(Path(name).read_bytes(), name)
+    except (BundleError, OSError) as error:
+        raise UsageError(f"--bundle {name}: {error}") from error
+    run = flink_run_of(bundle.files, bundle.sources)
+    if run is None:
+        raise UsageError(
+            f"--bundle {name}: it does not hold one run of Flink Agents; for a Beam agent's use hindcast replay"
+        )
+    return [*leading_up(bundle.files, bundle.sources), run], {run.ref}
 
 
 def _runs(args: argparse.Namespace) -> list[Run]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from app.incidents.flink_evidence import KIND
 from app.incidents.service import Incident, Run
 from app.web.config import Build
 
@@ -12,11 +13,15 @@ from app.web.config import Build
 def command(builds: Sequence[Build], run: Run, incident: Incident) -> str | None:
     """`hindcast replay …` over the downloaded bundle; None when the configuration no longer names the build.
 
+    A run of Flink Agents is repeated with the build of the configuration, whose resources it says how to treat.
     What was supplied to the run is named as the files that its page offers.
     """
     build = next((build for build in builds if build.name == run.build), None)
     if build is None:
         return None
+    if incident.kind == KIND:
+        told = [("--bundle", bundle_name(incident)), ("--build", build.name), *_supplied(run)]
+        return _spelled("hindcast flink replay", told)
     options = [("--bundle", bundle_name(incident)), ("--agent", build.agent)]
     options += [
         (flag, value)
@@ -27,7 +32,11 @@ def command(builds: Sequence[Build], run: Run, incident: Incident) -> str | None
     if incident.wanted_seq is not None:
         options.append(("--seq", str(incident.wanted_seq)))
     options += _supplied(run)
-    return " \\\n  ".join(["hindcast replay", *(f"{flag} {shlex.quote(value)}" for flag, value in options)])
+    return _spelled("hindcast replay", options)
+
+
+def _spelled(verb: str, options: Sequence[tuple[str, str]]) -> str:
+    return " \\\n  ".join([verb, *(f"{flag} {shlex.quote(value)}" for flag, value in options)])
 
 
 def _supplied(run: Run) -> list[tuple[str, str]]:

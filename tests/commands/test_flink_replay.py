@@ -84,6 +84,7 @@ def test_answers_and_memory_from_files(config: Path, tmp_path: Path, capsys: pyt
         (("--build", "desk-v1", "--allow-network"), "goes with --what-if"),
         (("--build", "desk-v1", "--key-path", "$..x"), "--key-path"),
         (("--build", "desk-v1", "--memory", "/nowhere"), "/nowhere"),
+        (("--build", "desk-v1", "--bundle", "x.zip"), "--bundle holds one run"),
     ],
 )
 def test_a_bad_call_is_told_in_one_line(

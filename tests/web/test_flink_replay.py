@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from app.cli import main
 from app.incidents import flink_runs, service
 from app.incidents.flink_opening import open_flink_incident
 from app.incidents.flink_runs import RunFilter
@@ -70,7 +71,12 @@ async def finished(store: Store, incident: Incident) -> dict[str, service.Run]:
 
 
 async def test_a_recorded_run_is_replayed_with_two_builds_and_read_side_by_side(
-    person: Browser, store: Store, settings: Settings, database: Database, incident: Incident
+    person: Browser,
+    store: Store,
+    settings: Settings,
+    database: Database,
+    incident: Incident,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     home = f"/incidents/{incident.id}"
     page = Page(await person.get(home))
@@ -102,6 +108,15 @@ async def test_a_recorded_run_is_replayed_with_two_builds_and_read_side_by_side(
     assert told["verdict"]["verdict"] == "diverged"
     assert told["verdict"]["differences"][0]["label"] == "issue_refund"
     assert (await person.get(f"{home}/runs/{runs['desk-v2'].number}/ledger")).status_code == 200
+    # The bundle gives the same verdict in a terminal: rows 17 and 20.
+    bundle = settings.home / f"hindcast-{incident.id}.zip"
+    bundle.write_bytes((await person.get(f"{home}/bundle.zip")).content)
+    assert f"--bundle {bundle.name}" in changed.text
+    words = ["flink", "replay", "--config", str(settings.source), "--bundle", str(bundle), "--format", "json"]
+    code = await asyncio.to_thread(main, [*words, "--build", "desk-v2"])
+    again = json.loads(capsys.readouterr().out)["inputs"][0]
+    assert code == again["exit_code"] == 1
+    assert (again["headline"], again["differences"]) == (told["verdict"]["headline"], told["verdict"]["differences"])
 
 
 async def test_earlier_inputs_of_the_key_are_kept_and_fed(store: Store, incident: Incident) -> None:
