@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, case, func, or_, select, 
 
 from app.incidents import repository as db
 from app.incidents.case_models import CaseStatus, Severity
+from app.incidents.columns import plain
 from app.incidents.errors import IncidentError
 from app.incidents.inputs import InputRefused
 from app.incidents.models import Incident
@@ -82,8 +83,8 @@ def wanted(
         for value in values:
             if value not in known:
                 raise InputRefused(name, f"{value!r} is no {name}", f"one of {', '.join(sorted(known))}", "Choose one.")
-    words = [tag.strip().lower() for tag in tags if tag.strip()]
-    return Wanted(statuses, severities, owner.strip(), words, text.strip(), pinned, Order(order or Order.OPENED))
+    words = [tag.strip().lower() for tag in map(plain, tags) if tag.strip()]
+    return Wanted(statuses, severities, plain(owner).strip(), words, text.strip(), pinned, Order(order or Order.OPENED))
 
 
 async def list_incidents(

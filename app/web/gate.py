@@ -21,7 +21,7 @@ from app.web.identity import Identities
 from app.web.limits import RateLimits, address_of, too_many
 from app.web.pages import Pages
 from app.web.peers import Proxies
-from app.web.problems import Problem, Refused
+from app.web.problems import Problem, Refused, not_found
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +115,8 @@ class Gate:
         scope["hindcast.principal"] = principal
         if principal is None and not shared and scope["path"] not in OPEN_PATHS:
             return await self._stranger(Request(scope), offered="authorization" in headers)
+        if "\0" in scope["path"]:  # nothing is called so, and the database could not even be asked
+            return self._pages.problem(Request(scope), not_found("There is nothing at this address."))
         browser = principal is None or principal.csrf is not None
         if browser and scope["method"] not in SAFE_METHODS and not _same_origin(headers, host):
             return self._pages.problem(Request(scope), forbidden("The request comes from another site."))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -116,6 +117,23 @@ async def test_scripts_change_cases_and_hear_of_others(api: httpx.AsyncClient, s
     listed = (await api.get("/api/v1/incidents", params={"tag": "money", "sort": "changed"})).json()["incidents"]
     assert [one["id"] for one in listed] == [incident.id]
     assert (await api.get("/api/v1/incidents", params={"severity": "sev1"})).status_code == 422
+
+
+@pytest.mark.parametrize("path", ["/incidents/%00", "/?owner=%00&tag=%00&q=%00", "/api/v1/incidents?tag=a%00"])
+async def test_what_no_text_can_hold_is_no_fault_of_ours(api: httpx.AsyncClient, path: str) -> None:
+    assert (await api.get(path)).status_code in (200, 404)
+
+
+async def test_words_that_no_database_can_hold_are_kept_with_stand_ins(api: httpx.AsyncClient, store: Store) -> None:
+    base = f"/api/v1/incidents/{(await opened(store)).id}"
+    odd = json.dumps({"revision": 1, "title": "a\0b", "owner": "\0"})
+    headers = {"content-type": "application/json"}
+    assert (await api.patch(base, content=odd, headers=headers)).json()["title"] == "a\u2400b"
+    note = await api.post(f"{base}/notes", content=json.dumps({"text": "\0x"}), headers=headers)
+    assert note.status_code == 201
+    for method in ("PUT", "DELETE"):
+        answer = await api.request(method, f"{base}/links/%00", content='{"kind": "related"}', headers=headers)
+        assert answer.status_code == 404
 
 
 HARMFUL = [
