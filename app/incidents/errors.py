@@ -100,10 +100,11 @@ class WrongState(IncidentError):
 
 
 class Purged(NotFound):
-    """An incident that was here, and was removed for good; `when_ms` and `why` are what its tombstone says."""
+    """An incident that was here, and was removed for good; the rest is what its tombstone says."""
 
-    def __init__(self, ident: str, when_ms: int, why: str) -> None:
+    def __init__(self, ident: str, when_ms: int, why: str, pipeline: str | None = None) -> None:
         super().__init__("incident", ident)
+        self.pipeline = pipeline
         self.when_ms = when_ms
         self.why = why
 

@@ -71,12 +71,15 @@ async def remove(
 ) -> Counter[str]:
     """Delete incidents with all that hangs on them, and put a tombstone in the place of each; counts by table."""
     digests = await sql.digests_of(session, ids)
+    rows = await session.execute(select(Incident.id, Incident.pipeline).where(Incident.id.in_(ids)))
+    pipelines = {ident: pipeline for ident, pipeline in rows}  # noqa: C416  rows are no pairs to the type checker
     total: Counter[str] = Counter()
     for ident in ids:
         counts = await sql.delete_incidents(session, [ident])
         detail = {
             "removed": {table: count for table, count in counts.items() if count},
             "evidence": [sha256 for owner, sha256 in digests if owner == ident],
+            "pipeline": pipelines.get(ident),  # who may be told that it was here
         }
         total.update(counts)
         session.add(tombstone(what, ident, who, reason, key_sha256, detail))

@@ -16,7 +16,7 @@ class Role(StrEnum):
 
     VIEWER = "viewer"  # sees everything redacted
     RESPONDER = "responder"  # sees evidence, exports, replays, shares
-    ADMIN = "admin"  # ends others' shares, makes tokens, reads the audit trail, removes what is old
+    ADMIN = "admin"  # ends others' shares, makes tokens, reads the audit trail
 
     @property
     def rank(self) -> int:

@@ -260,7 +260,7 @@ async def get_incident(session: ReadSession, incident_id: str) -> Incident:
     """Load one incident. Raises `NotFound`, `Purged` for one that was removed for good."""
     incident = await db.incident(session, incident_id)
     if incident is None and (gone := await tombstone_of(session, incident_id)) is not None:
-        raise Purged(incident_id, gone.at, f"{gone.what}: {gone.reason}")
+        raise Purged(incident_id, gone.at, f"{gone.what}: {gone.reason}", gone.detail.get("pipeline"))
     return found(incident, "incident", incident_id)
 
 

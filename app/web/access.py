@@ -40,7 +40,6 @@ class Permission(StrEnum):
     ANNOTATE = "annotate"  # change what people say of an incident: its case, notes, links
     SHARE = "share"  # make links, list and end one's own
     SHARES = "manage all shares"
-    RETENTION = "manage retention"
     TOKENS = "manage tokens"
     AUDIT = "read the audit trail"
 
@@ -56,7 +55,6 @@ ROLES: Final[Mapping[Permission, Role]] = {
     Permission.ANNOTATE: Role.RESPONDER,
     Permission.SHARE: Role.RESPONDER,
     Permission.SHARES: Role.ADMIN,
-    Permission.RETENTION: Role.ADMIN,
     Permission.TOKENS: Role.ADMIN,
     Permission.AUDIT: Role.ADMIN,
 }

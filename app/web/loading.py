@@ -11,6 +11,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Path, Request
 
 from app.incidents import live, service
+from app.incidents.errors import Purged
 from app.incidents.live import Activation, ExportView
 from app.incidents.roles import Scopes
 from app.incidents.service import Incident, NotFound, Run, Store
@@ -111,10 +112,15 @@ class LoadIncident:
         self.permission = permission
 
     async def __call__(self, request: Request, incident_id: str) -> Incident:
-        """Load, then authorise. Raises `Refused` and `NotFound`."""
-        await admitted(request)
-        async with store_of(request).read() as session:
-            incident = await service.get_incident(session, incident_id)
+        """Load, then authorise. Raises `Refused` and `NotFound`; `Purged` to who could have seen what is gone."""
+        principal = await admitted(request)
+        try:
+            async with store_of(request).read() as session:
+                incident = await service.get_incident(session, incident_id)
+        except Purged as gone:
+            if principal.may(Permission.VIEW, gone.pipeline):
+                raise
+            raise NotFound("incident", incident_id) from None
         await authorise(request, self.permission, incident.pipeline, "incident", incident_id)
         return incident
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
+import psycopg
 import pytest
 from fastapi import FastAPI
 from starlette.datastructures import Headers
@@ -111,6 +112,23 @@ async def test_scripts_come_with_tokens_from_anywhere(app: FastAPI, store: Store
         assert (await http.get("/audit")).status_code == 200  # what the proxy itself asked for is not ours
     async with raw(app, ("Authorization", "Basic eDp5"), peer="10.0.0.9") as http:
         assert (await http.get("/")).status_code == 401
+
+
+async def test_what_is_gone_is_told_to_who_could_have_seen_it(app: FastAPI, database: Database) -> None:
+    with psycopg.connect(database.owner, autocommit=True) as connection:
+        for ident, pipeline in (("inc_own", f'"{OWN}"'), ("inc_foreign", '"fraud"'), ("inc_files", "null")):
+            connection.execute(
+                "INSERT INTO tombstones (who, what, subject, reason, detail)"
+                " VALUES ('x', 'purged', %s, 'an old matter', %s)",
+                (ident, f'{{"pipeline": {pipeline}}}'),
+            )
+    async with person(app, "ann", KEEPER) as http:
+        answers = {ident: await http.get(f"/incidents/{ident}") for ident in ("inc_own", "inc_foreign", "inc_files")}
+    assert {ident: answer.status_code for ident, answer in answers.items()} == {
+        "inc_own": 410, "inc_foreign": 404, "inc_files": 404,
+    }  # fmt: skip
+    assert "an old matter" in answers["inc_own"].text
+    assert "an old matter" not in answers["inc_foreign"].text
 
 
 async def test_the_trail_holds_the_address_that_the_proxy_names(app: FastAPI, store: Store) -> None:
