@@ -32,7 +32,6 @@ class Proof(StrEnum):
 
     OWN = "it is the build that made the record"
     COMPARED = "each whole request was held against that of the build that made the record"
-    PLAN = "its plan is the one that the capture names"
     NONE = "nobody said which build made the record"
 
 
@@ -81,14 +80,13 @@ class Options:
     """What the operator says beside the log.
 
     `live` makes it a what-if; `begins_empty` says that the log begins where the job began; `memory` is short-term
-    memory by key and path where a record does not begin there; `plan_hash` that of a capture.
+    memory by key and path where a record does not begin there.
     """
 
     live: bool = False
     begins_empty: bool = False
     memory: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     supplied: tuple[Any, ...] = ()
-    plan_hash: str | None = None
     handling: Mapping[str, Handling] = field(default_factory=dict)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from app.flink.inside.messages import Call, canonical
+from app.flink.inside.messages import Call
 from app.flink.rerun.rows import changes
 from app.flink.rerun.sides import nameless
 from app.replay.verdict import FieldPair
@@ -89,6 +89,3 @@ def said(part: FieldPair) -> str:
         else:
             pieces.append(f"[{mark}{text}]")
     return f"{part.name}: {' '.join(pieces)}"
-
-
-__all__ = ["Near", "canonical", "nearest", "said", "text_diff", "whole"]

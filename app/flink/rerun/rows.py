@@ -70,7 +70,6 @@ class Aligned:
     rows: list[Row]
     of_event: Mapping[int, int]
     of_call: Mapping[int, int]
-    of_recorded: Mapping[int, int]
 
     @property
     def first(self) -> Row | None:
@@ -83,7 +82,6 @@ def aligned(recorded: Sequence[Item], replayed: Sequence[Item], result: InputRes
     rows: list[Row] = []
     of_event: dict[int, int] = {}
     of_call: dict[int, int] = {}
-    of_recorded: dict[int, int] = {}
     for ordinal, (i, j) in enumerate(pairs_of(recorded, replayed)):
         left = None if i is None else recorded[i]
         right = None if j is None else replayed[j]
@@ -91,11 +89,9 @@ def aligned(recorded: Sequence[Item], replayed: Sequence[Item], result: InputRes
             of_event[right.event] = ordinal
         if right is not None and right.call is not None:
             of_call[right.call] = ordinal
-        if left is not None and left.event is not None:
-            of_recorded[left.event] = ordinal
         rows.append(_row(ordinal, left, right))
-    plain = Aligned(rows, of_event, of_call, of_recorded)
-    return Aligned(_folded(plain, result), of_event, of_call, of_recorded)
+    plain = Aligned(rows, of_event, of_call)
+    return Aligned(_folded(plain, result), of_event, of_call)
 
 
 def _row(ordinal: int, left: Item | None, right: Item | None) -> Row:

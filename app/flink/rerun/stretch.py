@@ -108,20 +108,14 @@ class Stretch:
         vouched = {case.recorded.run.ref: case for case in known}
         memories = self._memories(known)
         done = self._feed(self._build, memories, vouched or None, live=self._options.live)
-        proof = self._proof(done.ran)
+        proof = self._proof()
         cases = self._cases(done, self._build.build, proof, known)
         return self._replayed(cases, done)
 
-    def _proof(self, ran: Ran) -> Proof:
+    def _proof(self) -> Proof:
         if self._own:
             return Proof.OWN
-        if self._reference is not None:
-            return Proof.COMPARED
-        plan = ran.result.plan if ran.result is not None else None
-        same = (
-            plan is not None and self._options.plan_hash is not None and plan.digest.endswith(self._options.plan_hash)
-        )
-        return Proof.PLAN if same else Proof.NONE
+        return Proof.NONE if self._reference is None else Proof.COMPARED
 
     # Feeding --------------------------------------------------------------------------------------------------------
 
