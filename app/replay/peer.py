@@ -1,8 +1,8 @@
 """Run one activation on the `beam_agents` that the build's own environment holds, instead of on our runtime.
 
 The package's own activation is driven through what it makes public, with our evidence, our cache and our tripwire; what
-it does is watched by wrapping public methods. Adapters to other frameworks then work as they do in production. A
-version that this was not tested with is refused. Records of the two sides pass through bytes.
+it does is watched by wrapping public methods. Adapters to other frameworks are then the package's own. A version that
+this was not tested with is refused. Records of the two sides pass through bytes.
 """
 
 from __future__ import annotations

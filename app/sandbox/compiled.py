@@ -89,14 +89,14 @@ class Compiled:
         """Have the import system use it, in this process and those forked from it."""
         compile_anew = SourceFileLoader.source_to_code
 
-        def source_to_code(self: SourceFileLoader, data: Any, path: Any, **options: Any) -> CodeType:
+        def source_to_code(self: SourceFileLoader, data: Any, path: Any, *more: Any, **options: Any) -> CodeType:
             if isinstance(data, bytes) and isinstance(path, str):
                 known = kept.get((path, hashlib.sha256(data).digest()))
                 if known is not None:
                     code = marshal.loads(known)  # noqa: S302  made by `compile_files`, of this very text
                     if isinstance(code, CodeType):
                         return code
-            return compile_anew(self, data, path, **options)
+            return compile_anew(self, data, path, *more, **options)
 
         kept = self.code
         SourceFileLoader.source_to_code = source_to_code  # type: ignore[method-assign, assignment]
