@@ -147,17 +147,20 @@ def _row(n: int, differs: bool) -> TimelineRow:
 
 
 async def _page(client: httpx.AsyncClient, path: str, what: str) -> Row:
-    taken = []
+    taken, worked = [], []
     for _ in range(25):
-        begun = time.perf_counter()
+        begun, before = time.perf_counter(), time.process_time()
         answer = await client.get(path)
         taken.append(time.perf_counter() - begun)
+        worked.append(time.process_time() - before)
         assert answer.status_code == 200, answer.text[:300]
     elements = len(re.findall(r"<[a-z]", answer.text))
     size = len(gzip.compress(answer.content)) / 1024
     median = statistics.median(taken) * 1000
     held = median <= PAGE_GOAL_MS and size <= PAGE_GOAL_KIB and elements <= PAGE_GOAL_NODES
     goal = f"≤ {PAGE_GOAL_MS} ms, ≤ {PAGE_GOAL_KIB} KiB, ≤ {PAGE_GOAL_NODES} elements"
-    figure = f"{median:.0f} ms (best {min(taken) * 1000:.0f}), {size:.1f} KiB compressed, {elements} elements"
+    work = statistics.median(worked) * 1000  # what the console itself computes, whoever else is on the machine
+    figure = f"{median:.0f} ms (best {min(taken) * 1000:.0f}; {work:.0f} of the console's processor)"
+    figure += f", {size:.1f} KiB compressed, {elements} elements"
     # Words are looked for in everything that the run holds; no figure is promised for that.
     return Row(what, figure, goal, held) if "search" not in what else Row(what, figure, "-", None)
