@@ -33,7 +33,12 @@ def run(args: argparse.Namespace) -> int:
         owner = settings.database.owner_url or settings.database_url
         load(owner, args.file)
         role = make_url(settings.database_url).username
-        at = schema.upgrade(owner, application=None if role == make_url(owner).username else role)
+        purge = settings.database.purge_url
+        at = schema.upgrade(
+            owner,
+            application=None if role == make_url(owner).username else role,
+            purger=make_url(purge).username if purge else None,
+        )
     except (CommandError, SettingsError, schema.SchemaError) as error:
         print(f"hindcast restore: {error}", file=sys.stderr)
         return 2
