@@ -19,6 +19,7 @@ from app.replay.suspicion import BATCH, ENVELOPE, Suspect, Weight
 from app.replay.verdict import Outcome, Reason
 from app.wire.records import AgentEnvelope, serialize
 
+NOT_A_MEMBER: Final = "not_a_member"
 _ALIKE: Final = "others have its kind and time, and not as many attempts of it are traced"
 _READ_OFF: Final = "its members were read off the events stream, which need not hold every envelope once and in order"
 
@@ -43,7 +44,9 @@ def members_of(evidence: Evidence, target: Target, attempt: Attempt, kind: str) 
         return Members(list(evidence.triggers), trigger)
     arrived = _starts(evidence.events, target.entity_key)
     taken = _from_the_beginning(evidence, arrived, target.all_attempts, attempt)
-    if taken and target.envelope in taken:
+    if taken and target.envelope not in taken:
+        raise _not_a_member(size)
+    if taken:
         return Members(taken, trigger, (Suspect(BATCH, "", _READ_OFF, Weight.DIFFERENCE),))
     windows = _windows(arrived, target.envelope, attempt.clock_ms, size)
     if len(windows) == 1:
@@ -56,6 +59,18 @@ def members_of(evidence: Evidence, target: Target, attempt: Attempt, kind: str) 
             f" {'their membership is ambiguous' if windows else 'only one of them is known'}",
             "Hand in the events stream of this key (--events), or every envelope of the batch in"
             " arrival order (--event, repeated).",
+            {"batch_size": size},
+        ),
+    )
+
+
+def _not_a_member(size: int) -> Unanswerable:
+    return Unanswerable(
+        Outcome.UNUSABLE,
+        Reason(
+            NOT_A_MEMBER,
+            f"the attempt took a batch of {size} envelopes, and by the events stream the one handed in is none of them",
+            "Hand in an envelope of the batch, or every one of them in arrival order (--event, repeated).",
             {"batch_size": size},
         ),
     )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from app.replay import answers, missing, serving
+from app.replay import answers, batches, missing, serving
 from app.replay.attempts import REASON_TIMEOUT, Attempt, Category
 from app.replay.compare import CONTINUATION, ERRORS, INTENTS, OUTPUTS
 from app.replay.digests import file_digests
@@ -108,6 +108,7 @@ class _Replay:
         reports = [self._attempt(attempt) for attempt in likely]
         if len(likely) < len(self.target.candidates) and reports[0].verdict.outcome is not Outcome.REPRODUCED:
             reports += [self._attempt(attempt) for attempt in self.target.candidates if attempt not in likely]
+        reports = [report for report in reports if not _other_batch(report)] or reports
         best = _best(reports)
         if best.verdict.outcome is not Outcome.REPRODUCED and self.target.refused is not None:
             return Report(_stopped(self.evidence, self.target.refused, best.verdict.attempt))
@@ -166,6 +167,11 @@ _PRODUCTS: Final = frozenset({INTENTS, OUTPUTS, ERRORS, CONTINUATION})
 def _leaves_open(report: Report) -> bool:
     """Whether something that a run can make was not held against a record."""
     return any(surface.name in _PRODUCTS and not surface.compared for surface in report.verdict.surfaces)
+
+
+def _other_batch(report: Report) -> bool:
+    reason = report.verdict.reason
+    return reason is not None and reason.code == batches.NOT_A_MEMBER
 
 
 def _not_excluded(report: Report) -> bool:

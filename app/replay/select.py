@@ -158,8 +158,10 @@ class _Selection:
         self.clock = envelope.event_time_ms
 
     def start(self) -> Target:
+        # An envelope of this very time may all the same have waited for a later flush, and another made the clock.
         fitting = self._at_clock(START)
-        return self._target(START, fitting or self._batches())
+        fitting += [flush for flush in self._batches() if flush not in fitting]
+        return self._target(START, fitting)
 
     def resume(self) -> Target:
         intent = intent_of(self.envelope)

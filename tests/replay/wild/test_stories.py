@@ -112,6 +112,20 @@ def test_a_failed_flush_is_run_from_what_its_dead_letters_tell(runner: InProcess
     assert told(judged(world, world.attempts[0], runner, without=[Role.ERRORS])) in ("batch_unknown", "no_attempt")
 
 
+def test_an_envelope_of_a_flush_clock_may_have_waited_for_the_next(runner: InProcessRunner) -> None:
+    life = Life(batch=True)
+    life.start([["ask", "x"], ["end"]], 0)
+    life.fire(Timer.FLUSH)
+    life.start([["act", "pay"]], 0)
+    life.start([["act", "hold"]], 10)
+    life.start([["out"]], 20)
+    world = life.close()
+    assert [len(one.envelopes) for one in world.attempts] == [1, 3]
+    for without in ([], [Role.EVENTS]):
+        for one in world.attempts:
+            assert judged(world, one, runner, without=without).outcome is not Outcome.DIVERGED
+
+
 def test_a_failed_answer_is_tried_before_the_escalation_and_after_it(runner: InProcessRunner) -> None:
     life = Life()
     life.start([["approve"], ["suspend", [["do", "pay"], ["fail"]]]], 0)
