@@ -66,9 +66,9 @@ def following(urls: Urls, broker: EmbeddedBroker) -> Row:
     intake = Intake(urls.app, "bench")
     intake.positions()
     with Follower(Pipeline.model_validate(told), {}, most_records=10_000) as follower:
-        begun = time.perf_counter()
+        begun, cpu = time.perf_counter(), time.process_time()
         stored = pump(intake, _pulled(follower, total))
-        taken = time.perf_counter() - begun
+        taken, cpu = time.perf_counter() - begun, time.process_time() - cpu
     assert stored == total
     intake.close()
     rate = total / taken
@@ -77,7 +77,7 @@ def following(urls: Urls, broker: EmbeddedBroker) -> Row:
         f"{rate:,.0f} events/s",
         f"≥ {RATE_GOAL:,}/s",
         rate >= RATE_GOAL,
-        "the broker's own work included",
+        f"{cpu / total * 1e6:.1f} µs of processor time an event, the broker's own work included",
     )
 
 

@@ -34,6 +34,8 @@ _SEARCHES: Final = 2
 _SETTLED_S: Final = openings.SETTLE_MS / 1000 + 0.5
 _LOOKS_S: Final = (0.0, *(_SETTLED_S + later for later in (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)), 60.0)
 _BACK_OFF_S: Final = 2.0
+# How long a round of chores may go on about evidence that is late anyway.
+_REFRESH_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,10 @@ class Desk:
         for incident in watched:
             times = self._due.get(incident.id, [])
             if times and times[0] <= now:
-                self._due[incident.id] = [time for time in times if time > now]
+                if time.monotonic() - now > _REFRESH_S:
+                    self.wake()  # the rest comes in the next round: whoever waits for an export goes first
+                    return
+                self._due[incident.id] = [later for later in times if later > now]
                 await self._refresh_one(incident)
 
     async def _refresh_one(self, incident: Incident) -> None:
