@@ -22,7 +22,7 @@ from app.replay.plan import Planner
 from app.replay.rerun_pb2 import AgentCode
 from app.replay.select import Target
 from app.replay.verdict import Report
-from app.sandbox.runner import WARM, Sandbox
+from app.sandbox.runner import Sandbox
 from app.wire.records import LlmCacheBlob, MemoryBlob, StateSnapshot, parse, serialize
 from benchmarks.measure import Row
 from tests.golden.scenarios import scenario
@@ -44,7 +44,7 @@ def bundles() -> Row:
     """`--bundles` with warm children, as many at one time as there are cores twice over."""
     one = scenario("a01_fraud_completed")
     code, jobs = one.code(), 2 * (os.cpu_count() or 1)
-    with TemporaryDirectory() as folder, Sandbox(preload=WARM) as sandbox:
+    with TemporaryDirectory() as folder, Sandbox() as sandbox:
         for number in range(BUNDLES):
             files = tuple(one.bundle())
             bundle = Bundle(files=files, sources=tuple({"kind": "file"} for _ in files), seq=one.seq)
