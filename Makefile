@@ -35,7 +35,7 @@ demo: setup ## Start a console, a pipeline at work, and a replayed incident (ARG
 
 .PHONY: flink
 flink: setup ## Make the environment of the Flink Agents example, once (82 MB, kept in the user's cache)
-	@$(BIN)/python -m scripts.flink_env --link examples/flink/environment
+	@$(BIN)/python -m scripts.flink_env --link .cache/flink
 
 .PHONY: test
 test: setup ## Run the tests; T=tests/wire/test_framing.py or T="-k name" runs some of them

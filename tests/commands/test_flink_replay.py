@@ -14,7 +14,7 @@ from tests.fixtures.flink import EXAMPLE, KEY_PATH, LOG, example_log
 def config(flink_python: Path, tmp_path: Path) -> Path:
     """The example's configuration, with an interpreter that is here."""
     text = (EXAMPLE / "hindcast.toml").read_text()
-    text = text.replace('"environment/bin/python"', f'"{flink_python}"')
+    text = text.replace('"../../.cache/flink/bin/python"', f'"{flink_python}"')
     for name in ("v1", "v2", "v3", "shared"):
         text = text.replace(f'"{name}"', f'"{EXAMPLE / name}"')
     file = tmp_path / "hindcast.toml"

@@ -26,7 +26,7 @@ from tests.web.html import Page
 
 @pytest.fixture
 def settings(flink_python: Path, tmp_path: Path, database: Database) -> Settings:
-    text = (EXAMPLE / "hindcast.toml").read_text().replace('"environment/bin/python"', f'"{flink_python}"')
+    text = (EXAMPLE / "hindcast.toml").read_text().replace('"../../.cache/flink/bin/python"', f'"{flink_python}"')
     for name in ("v1", "v2", "v3", "shared"):
         text = text.replace(f'"{name}"', f'"{EXAMPLE / name}"')
     file = tmp_path / "hindcast.toml"
