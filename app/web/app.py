@@ -34,6 +34,7 @@ from app.web import (
     activations,
     api,
     api_cases,
+    api_flink,
     api_live,
     api_shares,
     builds,
@@ -119,7 +120,8 @@ def create_app(settings: WebSettings, store: Store | None = None, *, watch: tupl
     app.state.limits = Limits(file=settings.console.max_file_mib * MIB, kept=settings.console.max_import_mib * MIB)
     for room in (
         door, login, incidents, cases, inside, postmortem, replays, compare, activations, exports, flink, imports,
-        runs, stream, shares, tokens, trail, builds, static, api, api_cases, api_live, api_shares, workers, health,
+        runs, stream, shares, tokens, trail, builds, static, api, api_cases, api_flink, api_live, api_shares, workers,
+        health,
     ):  # fmt: skip
         app.include_router(room.router)
     app.include_router(api.alias)

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi import checks
 
-from app.incidents import live, service
+from app.incidents import flink_runs, live, service
+from app.incidents.flink_runs import RunFilter
 from app.incidents.store import Store
 from app.main import open_port
 from app.settings import load
@@ -25,6 +26,7 @@ from app.web.app import create_app
 from app.web.limits import Limiter
 from tests.fixtures.postgres import Database
 from tests.golden.scenarios import scenario
+from tests.incidents.flink import LOGS, NAMES, bring_in
 from tests.web.conftest import BUILDS, TOKEN, configuration
 from tests.web.serving import serving
 from tests.web.test_live import NAME, PIPELINE
@@ -58,6 +60,7 @@ def served(database: Database, tmp_path: Path) -> Iterator[Served]:
         object.__setattr__(app.state.rates, name, Limiter(1_000_000, 60))
     with open_port("127.0.0.1", 0) as listener, serving(app, listener) as base:
         with ThreadPoolExecutor(1) as pool:
+            bring_in(database.app, LOGS / NAMES[2])
             ids = pool.submit(asyncio.run, _fill(database.app)).result()
         yield Served(base, ids)
 
@@ -72,7 +75,10 @@ async def _fill(url: str) -> dict[str, Any]:
             running = await live.open_incident(session, who="a test", known=[NAME], pipeline=NAME, entity_key=b"k")
             export = await live.request_export(session, running, who="a test", reason="a test", known=[NAME])
         await work(store, run.id)
-        return {"incident_id": incident.id, "replay_id": run.id, "export_id": export.id, "other_id": running.id}
+        async with store.read() as session:
+            logged = (await flink_runs.list_runs(session, RunFilter())).items[0]
+        ids = {"incident_id": incident.id, "replay_id": run.id, "export_id": export.id, "other_id": running.id}
+        return {**ids, "run_id": logged.id}
     finally:
         await store.close()
 
