@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from app.flink.inside.messages import ToolAnswer
     from app.flink.model import Run
+    from app.flink.rerun.captured import Fed
     from app.flink.rerun.case import Options
     from app.flink.rerun.stretch import Replayed
     from app.jobs.flink_runs import SandboxedBuild
@@ -44,6 +45,9 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("logs", nargs="*", metavar="LOG", help="an event log, plain or gzip")
     parser.add_argument("--bundle", metavar="ZIP", help="a downloaded bundle.zip of a run's incident, in place of logs")
+    parser.add_argument(
+        "--capture", metavar="DIR", help="feed the inputs of this capture; without a log it is a what-if"
+    )
     parser.add_argument("--build", required=True, metavar="NAME", help="the build to run, of hindcast.toml")
     parser.add_argument(
         "--recorded-by",
@@ -84,23 +88,25 @@ def run(args: argparse.Namespace) -> int:
 
     logging.basicConfig(level=args.log_level.upper(), format="%(levelname)s %(message)s")
     try:
-        replayed = _replay(args)
+        replayed, fed = _replay(args)
     except (UsageError, AgentPathError, SandboxError) as error:
         print(f"hindcast flink replay: {error}", file=sys.stderr)
         return 2
-    _print(replayed, args.format)
+    _print(replayed, fed, args.format)
     return replayed.outcome.exit_code
 
 
-def _replay(args: argparse.Namespace) -> Replayed:
+def _replay(args: argparse.Namespace) -> tuple[Replayed, Fed | None]:
     if args.allow_network and not args.what_if:
         raise UsageError("--allow-network goes with --what-if: a replay is answered from the record")
     settings = _settings(args)
     build = _build(settings, "--build", args.build)
     with ExitStack() as stack:
         runner = stack.enter_context(_runner(build, settings, network=args.allow_network))
-        runs, wanted = _given(args)
-        reference = _recorded_by(args, settings, [one for one in runs if one.ref in wanted])
+        fed_from = _captured(args)
+        runs, wanted = _given(args) if fed_from is None else (fed_from.runs, _wanted(args, fed_from.runs, fed_from))
+        unlogged = fed_from is not None and not fed_from.logged
+        reference = None if unlogged else _recorded_by(args, settings, [one for one in runs if one.ref in wanted])
         before = None
         if reference is not None and reference.name == build.name:
             before = runner
@@ -113,7 +119,30 @@ def _replay(args: argparse.Namespace) -> Replayed:
         last = max(one.first_ns for one in runs if one.ref in wanted)
         fed = [one for one in runs if (one.stream.job, one.key) in keys and one.first_ns <= last]
         after = [one for one in runs if (one.stream.job, one.key) in keys and one.first_ns > last]
-        return Stretch(fed, runner, before, _options(args, build), frozenset(wanted), after).replay()
+        captured = None if fed_from is None else fed_from.order
+        options = _options(args, build)
+        return Stretch(fed, runner, before, options, frozenset(wanted), after, captured).replay(), fed_from
+
+
+def _captured(args: argparse.Namespace) -> Fed | None:
+    """The inputs of the capture that was named, with their runs where there is a log."""
+    if args.capture is None:
+        return None
+    from app.flink.capture import CaptureError
+    from app.flink.rerun.captured import alone, matched, read_inputs
+
+    if args.bundle is not None:
+        raise UsageError("--capture goes with logs: a bundle holds its own inputs")
+    if args.recorded_by is not None and not args.logs:
+        raise UsageError("--recorded-by says which build made a log, and none is named")
+    try:
+        inputs = read_inputs(Path(args.capture))
+        fed = matched(_runs(args), inputs) if args.logs else alone(inputs)
+    except (CaptureError, ValueError) as error:
+        raise UsageError(f"--capture {args.capture}: {error}") from error
+    if not fed.order:
+        raise UsageError(f"--capture {args.capture}: none of its {fed.inputs} inputs is of a run of the log")
+    return fed
 
 
 def _settings(args: argparse.Namespace) -> Settings:
@@ -215,7 +244,7 @@ def _runs(args: argparse.Namespace) -> list[Run]:
     return runs
 
 
-def _wanted(args: argparse.Namespace, runs: Sequence[Run]) -> set[str]:
+def _wanted(args: argparse.Namespace, runs: Sequence[Run], fed: Fed | None = None) -> set[str]:
     """The runs to report on."""
     from app.flink.rerun.recorded import numbered
 
@@ -232,6 +261,8 @@ def _wanted(args: argparse.Namespace, runs: Sequence[Run]) -> set[str]:
         keys = sorted({one.key for one in runs if one.key is not None})
         shown = ", ".join(keys[:10]) or "none; name where it is with --key-path"
         raise UsageError(f"no run of the log is like that; it has {len(runs)} runs, of the keys: {shown}")
+    if fed is not None and not (found := found.intersection(fed.order)):
+        raise UsageError(f"--capture {args.capture}: it holds no input of what was asked for with --run, --key, --seq")
     return found
 
 
@@ -264,7 +295,7 @@ def _options(args: argparse.Namespace, build: Build) -> Options:
     from app.jobs.flink_runs import handling
 
     return Options(
-        live=args.what_if,
+        live=args.what_if or (args.capture is not None and not args.logs),
         begins_empty=args.begins_empty,
         memory=_memory(args.memory) if args.memory else {},
         supplied=tuple(_tool_answers(args.tool_answers)) if args.tool_answers else (),
@@ -305,10 +336,13 @@ def _text(name: str) -> str:
         raise UsageError(f"{name}: {error}") from error
 
 
-def _print(replayed: Replayed, form: str) -> None:
+def _print(replayed: Replayed, fed: Fed | None, form: str) -> None:
     from app.flink.rerun import render
 
     if form == "json":
-        print(json.dumps(render.as_json(replayed), ensure_ascii=False, indent=2))
-    else:
-        sys.stdout.write(render.text(replayed, colour=sys.stdout.isatty()))
+        told = render.as_json(replayed) | ({} if fed is None else {"capture": fed.as_json()})
+        print(json.dumps(told, ensure_ascii=False, indent=2))
+        return
+    sys.stdout.write(render.text(replayed, colour=sys.stdout.isatty()))
+    if fed is not None:
+        print("", *fed.lines(), sep="\n")

@@ -7,19 +7,12 @@ from pathlib import Path
 import pytest
 
 from app.cli import main
-from tests.fixtures.flink import EXAMPLE, KEY_PATH, LOG, example_log
+from tests.fixtures.flink import KEY_PATH, LOG, example_log
 
 
 @pytest.fixture
-def config(flink_python: Path, tmp_path: Path) -> Path:
-    """The example's configuration, with an interpreter that is here."""
-    text = (EXAMPLE / "hindcast.toml").read_text()
-    text = text.replace('"../../.cache/flink/bin/python"', f'"{flink_python}"')
-    for name in ("v1", "v2", "v3", "shared"):
-        text = text.replace(f'"{name}"', f'"{EXAMPLE / name}"')
-    file = tmp_path / "hindcast.toml"
-    file.write_text(text + f'\n[[builds]]\nname = "beam"\nagent = "a:A"\npaths = ["{EXAMPLE}"]\n')
-    return file
+def config(desk_config: Path) -> Path:
+    return desk_config
 
 
 def replay(config: Path, *words: str, logs: tuple[Path, ...] = (LOG,)) -> int:

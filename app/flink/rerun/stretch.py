@@ -79,10 +79,12 @@ class Stretch:
         options: Options,
         wanted: frozenset[str] | None = None,
         after: Sequence[Run] = (),
+        captured: Sequence[str] | None = None,
     ) -> None:
         """`wanted` are the runs to report on; the others only lead up to them.
 
-        Those in `after` are not run: what memory they begin with is what a run before should have left.
+        Those in `after` are not run: what memory they begin with is what a run before should have left. `captured` are
+        the runs with a captured input, in the capture's order: they alone are fed, and in that order.
         """
         later = {run.ref for run in after}
         whole = numbered([*runs, *after])
@@ -91,9 +93,13 @@ class Stretch:
         self._build = build
         self._reference = reference
         self._options = options
-        self._wanted = wanted
         self._good: dict[str, bool] = {}  # which inputs the recording build reproduces
-        self._usable = [one for one in self._given if _refused(one) is None]
+        fed = self._given
+        if captured is not None:
+            place = {ref: at for at, ref in enumerate(captured)}
+            fed = sorted((one for one in self._given if one.run.ref in place), key=lambda one: place[one.run.ref])
+        self._reported = [one for one in fed if wanted is None or one.run.ref in wanted]
+        self._usable = [one for one in fed if _refused(one) is None]
 
     @property
     def _own(self) -> bool:
@@ -209,7 +215,8 @@ class Stretch:
         if one.memory is not None:
             return Source.LOG
         if clean is None:
-            told = self._options.begins_empty or one.key in self._options.memory
+            # Of an input that others came before, which were not fed, only those could tell.
+            told = one.seq == 0 and (self._options.begins_empty or one.key in self._options.memory)
             return Source.EMPTY if told else Source.ASSUMED
         if not clean:
             return Source.CARRIED
@@ -230,9 +237,7 @@ class Stretch:
     def _replayed(self, cases: Sequence[Case], done: _Outcome) -> Replayed:
         by_ref = {case.recorded.run.ref: case for case in cases}
         inputs, reports, calls = [], [], []
-        for one in self._given:
-            if self._wanted is not None and one.run.ref not in self._wanted:
-                continue
+        for one in self._reported:
             case = by_ref.get(one.run.ref)
             if case is not None:
                 reports.append(judge(case))
