@@ -90,6 +90,7 @@ def _tell_found(found: Found) -> int:
     for ident in found.drafts:
         print(f"import {ident}, not finished, would go")
     print("what the collector keeps would be written anew without its records")
+    print("recorded runs of event logs would go, and what flink_logs remembers of those under way")
     _tell_mentions(found.mentions)
     return 0
 

@@ -22,6 +22,7 @@ from app.incidents import purge_sql as sql
 from app.incidents.audit import Action, record_event
 from app.incidents.case_models import Note
 from app.incidents.dissect import frames, is_stream
+from app.incidents.flink_erase import erase_logged
 from app.incidents.intake import Role, key_text
 from app.incidents.models import Blob, Draft, DraftFile, Evidence, Incident
 from app.incidents.segments import Raw
@@ -117,7 +118,7 @@ async def erase(store: Store, key: bytes, *, who: str, reason: str) -> Erased:
         erased.counts += Counter(await sql.delete_of_key(session, key))
         if (named := key_text(key)) is not None:
             erased.counts["shapes"] += await sql.blank_shapes(session, named)
-            erased.counts += Counter(await sql.delete_flink(session, named))
+            erased.counts += Counter(await erase_logged(session, named))
         detail = {
             "removed": {table: count for table, count in sorted(erased.counts.items()) if count},
             "records": erased.records,

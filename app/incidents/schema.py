@@ -234,8 +234,9 @@ def _grant_removal(connection: Connection, role: str, others: tuple[str | None, 
         )
     name = _known(connection, role, "role of retention")
     for rights, relations in (
-        ("SELECT", ("streams", "shapes", "alembic_version", "queue_schema")),
+        ("SELECT", ("streams", "shapes", "flink_logs", "alembic_version", "queue_schema")),
         ("UPDATE (reason, error_type)", ("shapes",)),
+        ("UPDATE (state)", ("flink_logs",)),
         ("SELECT, DELETE", _REMOVABLE),
         ("INSERT", ("segments",)),
         ("SELECT, INSERT", ("tombstones", "audit_events")),
