@@ -88,7 +88,8 @@ def test_what_is_installed_later_is_seen_and_disturbs_no_run(venv: Path, agent: 
         )
         thread.start()
         time.sleep(0.5)  # it is under way
-        install(venv, "vendored", "2.0", "VERSION = '2.0'\n")
+        # Of another size: written in the second of the first and as long, it would be taken for what was compiled then.
+        install(venv, "vendored", "2.0", "VERSION = '2.0'  # newer\n")
         assert said(sandbox.run(request_for("own_agent:version", (agent,)), QUICK)) == "2.0 True"
         assert sandbox.pid != old
         thread.join()

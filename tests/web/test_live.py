@@ -224,7 +224,7 @@ async def test_the_page_of_an_incident_shows_evidence_as_it_arrives(live: Live) 
         assert "○ Export request" in page.text
         assert "Nothing replays without it" in page.text
         assert "Export soon." in page.text
-        assert "What replays exactly: completed or suspended" in page.text
+        assert "What replays exactly: the first activation of a key, completed or suspended" in page.text
         asked = await live.person.post(f"{where}/exports", {"reason": "odd <refund>"})
         assert (asked.status_code, asked.headers["location"]) == (303, where)
         await live.when(f"/api/v1{where}", "ready", True)
