@@ -20,6 +20,15 @@ def iso(ms: int) -> str | None:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z".rjust(24, "0")
 
 
+def iso_of_ns(ns: int) -> str:
+    """Epoch nanoseconds as RFC 3339 to the microsecond; as the number that they are where no calendar has it."""
+    try:
+        moment = _EPOCH + timedelta(microseconds=ns // 1000)
+    except OverflowError:
+        return str(ns)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond:06d}Z".rjust(27, "0")
+
+
 def utc(ms: int | None) -> str:
     """Epoch milliseconds as people read them here: `2026-11-29 02:14:07.512Z`, always UTC."""
     if ms is None:

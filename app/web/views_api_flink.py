@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -11,6 +10,7 @@ from app.flink.model import Execution, Run
 from app.flink.neutral import neutral
 from app.incidents.flink_models import FlinkRun
 from app.incidents.flink_runs import RunPage, WholeRun
+from app.web.formats import iso_of_ns
 
 
 class RunOut(BaseModel):
@@ -114,8 +114,8 @@ def _row(row: FlinkRun) -> dict[str, Any]:
         "duplicates", "truncated", "concluded", "input_missing", "categories", "tools", "models", "actions",
     )  # fmt: skip
     return {name: getattr(row, name) for name in same} | {
-        "began_at": _at(row.first_ns),
-        "ended_at": _at(row.last_ns),
+        "began_at": iso_of_ns(row.first_ns),
+        "ended_at": iso_of_ns(row.last_ns),
         "verbose": not row.terse,
         "url": f"/flink/runs/{row.id}",
     }
@@ -144,17 +144,7 @@ def _execution(one: Execution) -> ExecutionOut:
         problem_category=one.problem_category,
         error=one.error,
         error_type=one.error_type,
-        started_at=None if one.started_ns is None else _at(one.started_ns),
-        ended_at=None if one.ended_ns is None else _at(one.ended_ns),
+        started_at=None if one.started_ns is None else iso_of_ns(one.started_ns),
+        ended_at=None if one.ended_ns is None else iso_of_ns(one.ended_ns),
         concluded=one.concluded,
     )
-
-
-def _at(ns: int) -> str:
-    """A time of a log in ISO 8601, to the microsecond; as epoch nanoseconds where no calendar has it."""
-    try:
-        return datetime.fromtimestamp(ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S") + (
-            f".{ns % 1_000_000_000 // 1000:06}Z"
-        )
-    except (OverflowError, ValueError, OSError):
-        return str(ns)
