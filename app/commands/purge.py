@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from app.commands.common import CommandError, add_options
 
 if TYPE_CHECKING:
+    from app.incidents.flink_retention import LogLimits
     from app.incidents.purge import Doomed
+    from app.incidents.store import Store
     from app.settings import Settings
 
 _BATCH = 20  # incidents that go in one transaction
@@ -36,14 +38,24 @@ def run(args: argparse.Namespace) -> int:
     start_logging(args)
     try:
         settings = ready_settings(args.config)
-        days = _days(settings, args.closed_days)
+        logs = log_limits(settings)
+        days = _days(settings, args.closed_days, optional=not logs.none)
         url = removal_url(settings)
-        gone = asyncio.run(_purge(url, days, checked_reason(args.reason), dry=args.dry_run))
+        gone = asyncio.run(_purge(url, days, checked_reason(args.reason), logs, dry=args.dry_run))
     except (CommandError, IncidentError) as error:
         print(f"hindcast purge: {error}", file=sys.stderr)
         return 2
-    print(f"{len(gone)} incidents {'would go' if args.dry_run else 'are gone'}, closed at least {days} days ago")
+    if days is not None:
+        print(f"{len(gone)} incidents {'would go' if args.dry_run else 'are gone'}, closed at least {days} days ago")
     return 0
+
+
+def log_limits(settings: Settings) -> LogLimits:
+    """How long imported lines of event logs are kept."""
+    from app.incidents.flink_retention import LogLimits
+
+    gib = settings.flink.keep_gib
+    return LogLimits(settings.flink.keep_days, None if gib is None else int(gib * (1 << 30)))
 
 
 def removal_url(settings: Settings) -> str:
@@ -66,8 +78,10 @@ def whoami() -> str:
         return "terminal"
 
 
-def _days(settings: Settings, told: int | None) -> int:
+def _days(settings: Settings, told: int | None, *, optional: bool) -> int | None:
     days = settings.retention.closed_days if told is None else told
+    if days is None and optional:
+        return None
     if days is None:
         raise CommandError("nothing says how long incidents are kept: set retention.closed_days, or give --closed-days")
     if days < 1:
@@ -75,7 +89,7 @@ def _days(settings: Settings, told: int | None) -> int:
     return days
 
 
-async def _purge(url: str, days: int, reason: str, *, dry: bool) -> list[str]:
+async def _purge(url: str, days: int | None, reason: str, logs: LogLimits, *, dry: bool) -> list[str]:
     from app.incidents import purge
     from app.incidents.store import Store
 
@@ -86,10 +100,11 @@ async def _purge(url: str, days: int, reason: str, *, dry: bool) -> list[str]:
                 raise CommandError(
                     "database.purge_url is not the role of retention; run `hindcast migrate --purge-role ROLE` with it"
                 )
-            doomed = await purge.purgeable(session, closed_days=days)
+            doomed = [] if days is None else await purge.purgeable(session, closed_days=days)
         for one in doomed:
             print(_line(one))
-        if dry:
+        await _purge_logs(store, logs, dry=dry)
+        if dry or days is None:
             return [one.id for one in doomed]
         gone: list[str] = []
         ids = [one.id for one in doomed]
@@ -99,6 +114,23 @@ async def _purge(url: str, days: int, reason: str, *, dry: bool) -> list[str]:
         return gone
     finally:
         await store.close()
+
+
+async def _purge_logs(store: Store, limits: LogLimits, *, dry: bool) -> None:
+    from app.incidents import flink_retention
+
+    if limits.none:
+        return
+    if not dry:
+        gone = await flink_retention.purge_logs(store, limits, who=whoami())
+        print(f"{gone['flink_runs']} runs of event logs are gone, with {gone['flink_records']} lines")
+        return
+    async with store.read() as session:
+        due = await flink_retention.due(session, limits)
+    if limits.days is not None:
+        print(f"{due.runs} runs of event logs would go, over for {limits.days} days, with their lines")
+    for log in due.logs:
+        print(f"event log {log.id}  {log.size} bytes  {log.name}  would go, to make room")
 
 
 def _line(one: Doomed) -> str:

@@ -74,10 +74,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _retention(settings: Settings) -> Retention | None:
+    from app.commands.purge import log_limits
     from app.jobs.retention import Retention
 
-    url, days = settings.database.purge_url, settings.retention.closed_days
-    return None if url is None or days is None else Retention(url, days, settings.retention.every_h * 3600)
+    url, days, logs = settings.database.purge_url, settings.retention.closed_days, log_limits(settings)
+    if url is None or (days is None and logs.none):
+        return None
+    return Retention(url, days, settings.retention.every_h * 3600, logs)
 
 
 def _builds(told: str | None, settings: Settings) -> tuple[str, ...]:

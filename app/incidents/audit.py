@@ -28,6 +28,7 @@ class Action(StrEnum):
     INCIDENTS_LINKED = "incidents.linked"
     INCIDENTS_UNLINKED = "incidents.unlinked"
     LOG_IMPORTED = "event_log.imported"
+    LOG_PURGED = "event_log.purged"
     STATE_REQUESTED = "state.requested"
     STATE_REQUESTED_AGAIN = "state.requested_again"
     SEARCH_REQUESTED = "search.requested"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from sqlalchemy.exc import DBAPIError
 
-from app.incidents import purge
+from app.incidents import flink_retention, purge
+from app.incidents.errors import IncidentError
+from app.incidents.flink_retention import LogLimits
 from app.incidents.store import Store
 
 _LOG: Final = logging.getLogger(__name__)
@@ -20,11 +23,15 @@ _BATCH: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """`url` is the database as the role of retention; closed incidents go after `closed_days` days."""
+    """`url` is the database as the role of retention; closed incidents go after `closed_days` days (None: never).
+
+    `logs` says how long imported lines of event logs are kept.
+    """
 
     url: str
-    closed_days: int
+    closed_days: int | None
     every_s: float = 3600.0
+    logs: LogLimits = field(default_factory=LogLimits)
 
 
 @asynccontextmanager
@@ -47,8 +54,10 @@ async def keep_house(settings: Retention) -> None:
     try:
         while True:
             try:
-                await purge_once(store, settings.closed_days)
-            except (DBAPIError, OSError) as error:
+                if settings.closed_days is not None:
+                    await purge_once(store, settings.closed_days)
+                await purge_logs_once(store, settings.logs)
+            except (DBAPIError, OSError, IncidentError) as error:
                 _LOG.warning("cannot purge, and tries again later: %s", error)
             await asyncio.sleep(settings.every_s)
     finally:
@@ -67,4 +76,12 @@ async def purge_once(store: Store, closed_days: int) -> list[str]:
             )
     for ident in gone:
         _LOG.info("incident %s is purged: it was closed at least %d days ago", ident, closed_days)
+    return gone
+
+
+async def purge_logs_once(store: Store, limits: LogLimits) -> Counter[str]:
+    """Remove what is due of imported event logs; counts by table."""
+    gone = await flink_retention.purge_logs(store, limits, who="worker")
+    if gone.total():
+        _LOG.info("of event logs %d runs and %d lines are purged", gone["flink_runs"], gone["flink_records"])
     return gone

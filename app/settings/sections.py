@@ -139,6 +139,17 @@ class Flink(Section):
         description="Where the key stands in a record's payload, for logs that carry none (release 0.3.1):"
         " `$.input.customer.id`. The first path that leads to a value gives the key.",
     )
+    keep_days: int | None = Field(
+        None,
+        description="Days after which imported runs and lines are removed; without it they stay.",
+        ge=1,
+        le=36500,
+    )
+    keep_gib: float | None = Field(
+        None,
+        description="GiB of imported lines that are kept; whole logs go, the longest unchanged first.",
+        gt=0,
+    )
 
     @field_validator("key_paths")
     @classmethod

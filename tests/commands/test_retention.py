@@ -11,6 +11,7 @@ from app.incidents.service import Store
 from tests.commands.test_services import hindcast
 from tests.fixtures.postgres import Database
 from tests.incidents.evidence import recording
+from tests.incidents.flink import LOGS, NAMES, bring_in
 
 
 async def test_purge_and_erase(store: Store, database: Database, tmp_path: Path) -> None:
@@ -55,6 +56,22 @@ async def test_purge_and_erase(store: Store, database: Database, tmp_path: Path)
     assert stones == [
         ("purged", old.id, "spring cleaning"), ("erased", other.id, "request 1"), ("erased", "key", "request 1"),
     ]  # fmt: skip
+
+
+def test_imported_logs_are_purged_by_what_is_configured(database: Database, tmp_path: Path) -> None:
+    bring_in(database.app, LOGS / NAMES[2])
+    with psycopg.connect(database.superuser) as connection:
+        connection.execute("UPDATE flink_logs SET created_at = created_at - interval '40 days'")
+        connection.execute("UPDATE flink_runs SET last_ns = 0")
+        (runs,) = connection.execute("SELECT count(*) FROM flink_runs").fetchone() or (0,)
+    config = tmp_path / "hindcast.toml"
+    config.write_text("[flink]\nkeep_days = 30\nkeep_gib = 10\n")
+    urls = {"HINDCAST_DATABASE_URL": database.app, "HINDCAST_DATABASE_PURGE_URL": database.purge}
+    listed = hindcast(tmp_path, "purge", "--config", str(config), "--dry-run", **urls)
+    assert (listed.returncode, f"{runs} runs of event logs would go" in listed.stdout) == (0, True), listed.stderr
+    done = hindcast(tmp_path, "purge", "--config", str(config), **urls)
+    assert (done.returncode, f"{runs} runs of event logs are gone, with 66 lines" in done.stdout) == (0, True), done
+    assert "incidents" not in done.stdout
 
 
 def test_migrating_refuses_to_let_the_application_remove(database: Database, tmp_path: Path) -> None:
