@@ -152,7 +152,8 @@ class _Replay:
         if reached is None:
             return images.nearest(counter)
         earlier = [a.clock_ms for a in settled(self.target.all_attempts, attempt.life) if a.seq < attempt.seq]
-        return images.met(reached, in_order=all(clock <= attempt.clock_ms for clock in earlier)) or reached
+        met = images.met(reached, in_order=all(clock <= attempt.clock_ms for clock in earlier))
+        return met if met is not None and self.planner.trusted(met, attempt).fit.exact else reached
 
     def _judged(self, plan: Plan) -> Report:
         kept = self.options.ledger_bytes

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app.replay.attempts import ATTRIBUTE_INTENT_ID, Attempt, Category
+from app.replay.bonds import stamps
 from app.replay.evidence import Evidence, Role
 from app.replay.flushes import details_of
 from app.replay.images import Images
@@ -40,15 +41,15 @@ class Originals:
         return {}
 
 
-def originals_of(evidence: Evidence, attempt: Attempt, images: Images, counter: int) -> Originals:
-    """Collect the originals of an attempt that ran from a counter."""
+def originals_of(evidence: Evidence, attempt: Attempt, images: Images, counter: int, since: int) -> Originals:
+    """Collect the originals of an attempt that ran from a counter; no wipe lies between the clock `since` and it."""
     found = Originals(args=_args(evidence, attempt))
     if evidence.has(Role.OUTPUTS):
         found.outputs = evidence.outputs
     if attempt.category is Category.FAILURE:
         found.details = details_of(evidence, attempt)
     if attempt.committed:
-        _state_after(found, attempt, images, counter)
+        _state_after(found, attempt, images, counter, since)
     return found
 
 
@@ -68,8 +69,8 @@ def _args(evidence: Evidence, attempt: Attempt) -> dict[str, str]:
     }
 
 
-def _state_after(found: Originals, attempt: Attempt, images: Images, counter: int) -> None:
-    after = images.at(counter + 1)
+def _state_after(found: Originals, attempt: Attempt, images: Images, counter: int, since: int) -> None:
+    after = [one for one in images.at(counter + 1) if max(stamps(one)) >= since]
     for snapshot in after:
         record = snapshot.record
         if found.memory is None:

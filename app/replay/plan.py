@@ -14,6 +14,7 @@ from app.replay import batches
 from app.replay.answers import Answers, Consumer, gather, retries_of
 from app.replay.attempts import Attempt, Category
 from app.replay.batches import Members
+from app.replay.bonds import stamps
 from app.replay.evidence import Evidence, Snapshot
 from app.replay.images import Fit, Images, State, counter_before, escalations_of
 from app.replay.lives import settled
@@ -21,6 +22,7 @@ from app.replay.originals import Originals, originals_of
 from app.replay.rerun_pb2 import AgentCode, RerunRequest, ToolAnswer
 from app.replay.select import RESUME, START, Target, Unanswerable
 from app.replay.suspicion import CONTINUATION, Clocks, Suspect
+from app.replay.ties import ties_of
 from app.replay.verdict import Outcome, Reason
 from app.wire.records import AgentEnvelope, Continuation
 
@@ -96,7 +98,30 @@ class Planner:
     def captured(self, attempt: Attempt, kind: str, counter: int) -> State | None:
         """The exact captured state that an attempt ran from."""
         first = kind == START and attempt.seq == 0
-        return self.images(attempt.life).exact(counter, first_start=first)
+        state = self.images(attempt.life).exact(counter, first_start=first)
+        return state if state is None or first else self.trusted(state, attempt)
+
+    def trusted(self, state: State, attempt: Attempt) -> State:
+        """A captured state as exact as it may count for an attempt: not, where a wipe may lie between the two."""
+        since = [clock for one in self.snapshots if one.name == state.source for clock in stamps(one)]
+        latest = max(since, default=min(a.clock_ms for a in self.target.all_attempts if a.life == attempt.life))
+        if self._waited(state, attempt) or latest >= self._since(attempt):
+            return state
+        return replace(state, fit=Fit.OPEN)
+
+    def _waited(self, state: State, attempt: Attempt) -> bool:
+        """Whether the wait that a state holds had not run out, be it after escalations, when an attempt ran."""
+        wait = state.continuation
+        if wait is None or wait.seq != attempt.seq:
+            return False
+        waits = escalations_of(wait, self.target.all_attempts, attempt.life)
+        return attempt.clock_ms < max(one.deadline_ms for one in waits)
+
+    def _since(self, attempt: Attempt) -> int:
+        """The earliest clock from which to an attempt no wipe can lie."""
+        key, attempts = self.target.entity_key, self.target.all_attempts
+        events = [one for one in self.evidence.events if one.entity_key == key]
+        return ties_of(attempts, attempt.life, self.snapshots, events).since(attempt.clock_ms)
 
     def plan(
         self,
@@ -112,6 +137,7 @@ class Planner:
         counter = self.counter(attempt, kind, intent)
         if wait is None:
             wait = self.waits(attempt, kind, state, intent)[0]
+        since = self._since(attempt)
         consumer = self._consumer(attempt, kind, counter)
         answers = gather(consumer, state, images.usable)
         request = self._request(attempt.seq, attempt.clock_ms, kind, members.envelopes, state, answers)
@@ -129,9 +155,9 @@ class Planner:
             state,
             images,
             answers,
-            originals_of(self.evidence, attempt, images, counter),
+            originals_of(self.evidence, attempt, images, counter, since),
             request,
-            self._clocks(attempt, counter),
+            self._clocks(attempt, counter, since),
             tuple(answers.notes),
             wait.source,
             self._known_keys(),
@@ -204,14 +230,14 @@ class Planner:
             start_traced=any(a.kind == START for a in peers),
         )
 
-    def _clocks(self, attempt: Attempt, counter: int) -> Clocks:
+    def _clocks(self, attempt: Attempt, counter: int, since: int) -> Clocks:
         """Clocks by counter: what a lower counter wrote was there, all else may not have been."""
         lower: set[int] = set()
         other = {attempt.clock_ms}
         for peer in settled(self.target.all_attempts, attempt.life):
             if not peer.committed or peer is attempt:
                 continue
-            before = self.counter(peer, peer.kind) < counter
+            before = self.counter(peer, peer.kind) < counter and peer.clock_ms >= since
             (lower if before else other).add(peer.clock_ms)
         return Clocks(frozenset(lower), frozenset(other), self._counters(attempt.life))
 
@@ -234,16 +260,14 @@ class Planner:
         if kind != RESUME:
             return [Wait()]
         images, counter = self.images(attempt.life), self.counter(attempt, kind, intent)
-        offered = [Wait(s.record.continuation, s.name) for s in images.at(counter)]
+        loose = (Suspect(CONTINUATION, "", _LOOSE),)
+        bound = loose if state.fit is Fit.OPEN else ()
+        offered = [Wait(s.record.continuation, s.name, bound) for s in images.at(counter)]
         if state.fit is Fit.MET and state.continuation is not None:
             offered.append(Wait(state.continuation, state.source))
         if state.fit is Fit.FORWARD and state.continuation is not None:
             offered.append(Wait(state.continuation, state.source, (Suspect(CONTINUATION, "", _RERUN),)))
-        offered += [
-            Wait(s.record.continuation, s.name, (Suspect(CONTINUATION, "", _LOOSE),))
-            for s in images.open
-            if s.counter == counter
-        ]
+        offered += [Wait(s.record.continuation, s.name, loose) for s in images.open if s.counter == counter]
         for wait in offered:
             fitting = list(self._fitting(wait, attempt, intent))
             if fitting:

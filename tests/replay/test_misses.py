@@ -147,8 +147,10 @@ def test_an_expired_answer(runner: InProcessRunner) -> None:
         event.end_ms += late
     envelope = parse(AgentEnvelope, trigger.data)
     envelope.event_time_ms += late
+    waiting = parse(StateSnapshot, snapshot.data)
+    waiting.continuation.deadline_ms += late
     files = [
-        snapshot,
+        EvidenceFile(Role.SNAPSHOT, snapshot.name, serialize(waiting)),
         EvidenceFile(Role.TRACES, "traces.pb", write_frames([serialize(event) for event in events])),
         EvidenceFile(Role.EVENT, "event.pb", serialize(envelope)),
     ]

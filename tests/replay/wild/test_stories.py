@@ -170,6 +170,58 @@ def test_a_state_of_a_life_that_is_not_traced_is_never_taken_for_exact(runner: I
         assert not verdict.plan or verdict.plan["memory"]["fit"] != "exact"
 
 
+BUNDLE_ALONE = [Role.EVENTS, Role.INTENTS, Role.OUTPUTS, Role.ERRORS]
+
+
+def test_a_later_life_that_lacks_its_first_start_is_not_run_from_the_one_before(runner: InProcessRunner) -> None:
+    life = Life()
+    life.start([["set", "a", "x"]], 0)
+    life.export(10)
+    life.fire(Timer.TTL)
+    life.start([["set", "a", "yy"]], 2 * TTL)
+    life.start([["get", "a"], ["do", "pay"], ["out"]], 10 + 2 * TTL)
+    life.start([["get", "b"], ["set", "b", "x"]], 500 + 2 * TTL)
+    world = life.close()
+    assert [one.life for one in world.attempts] == [0, 1, 1, 1]
+    lost, target, later = world.attempts[1:]
+    for untraced in ([lost], [lost, later]):
+        verdict = judged(world, target, runner, untraced=untraced, without=BUNDLE_ALONE)
+        assert told(verdict) == "unproven_read"
+        assert verdict.plan["memory"]["fit"] == "open"
+    everything = judged(world, target, runner, untraced=[lost])
+    assert told(everything) in ("memory_drift", "ambiguous_life")
+
+
+def test_an_answer_of_a_later_life_does_not_end_a_wait_of_the_one_before(runner: InProcessRunner) -> None:
+    life = Life()
+    life.start([["ask", "x"], ["approve"], ["wait", [["out"]]]], 0)
+    life.export(10)
+    life.fire(Timer.TTL)
+    life.start([["ask", "yy"], ["approve"], ["wait", [["out"]]]], 3 * TTL)
+    life.answer(10 + 3 * TTL)
+    world = life.close()
+    assert [one.life for one in world.attempts] == [0, 1, 1]
+    verdict = judged(world, world.attempts[2], runner, untraced=world.attempts[1:2], without=BUNDLE_ALONE)
+    assert verdict.outcome is Outcome.IRREPRODUCIBLE
+
+
+def test_a_life_as_even_as_it_was_or_held_by_one_state_is_exact(runner: InProcessRunner) -> None:
+    life = Life()
+    for at, script in enumerate(
+        ([["set", "a", "x"], ["set", "b", "x"]], [["get", "a"], ["do", "pay"]], [["get", "a"]])
+    ):
+        life.start(script, 100 * at)
+        life.export(100 * at + 10)
+    world = life.close()
+    target, last = world.attempts[1:]
+    for snapshots, untraced in (([0], []), ([0, 1], [last]), ([0, 2], [])):
+        verdict = judged(world, target, runner, snapshots=snapshots, untraced=untraced, without=BUNDLE_ALONE)
+        assert told(verdict) == "reproduced"
+        assert verdict.plan["memory"]["fit"] == "exact"
+    alone = judged(world, target, runner, snapshots=[0], untraced=[last], without=BUNDLE_ALONE)
+    assert told(alone) == "unproven_read"
+
+
 def test_a_second_answer_finds_its_wait_though_the_first_was_not_traced(runner: InProcessRunner) -> None:
     life = Life()
     life.start([["approve"], ["suspend", [["set", "a", "x"], ["approve"], ["suspend", [["get", "a"], ["out"]]]]]], 0)
