@@ -7,7 +7,7 @@ from typing import Any
 
 from app.incidents.dissect import hex_rows
 from app.incidents.live import PartitionProgress, TopicProgress
-from app.web import patterns_why
+from app.web import patterns_flink, patterns_why
 from app.web.markdown import markdown
 from app.web.problems import FileTrouble
 from app.web.values import show, show_pair
@@ -135,6 +135,7 @@ def samples() -> dict[str, Any]:
         ),
         "unfolded": [],
         **patterns_why.samples(),
+        **patterns_flink.samples(),
         "clock": _CLOCK,
         "key": b"customer-42",
         "binary_key": bytes.fromhex("00ff806b"),

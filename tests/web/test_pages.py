@@ -455,6 +455,14 @@ async def test_the_patterns_page_holds_every_status(person: Browser) -> None:
         assert word in shown.text
 
 
+async def test_the_patterns_page_holds_a_recorded_run(person: Browser) -> None:
+    shown = await page(person, "/patterns")
+    ends = ("success", "reused", "unfinished", "answered", "failed", "not recorded")
+    marks = ("≈ concluded", "conflicting", "logged again", "with new lineage", "cut short")
+    for text in (*ends, *marks, "tool_call_failed", "not written at VERBOSE level", "What caused what"):
+        assert text in shown.text, text
+
+
 # complaint 44
 async def test_a_page_is_whole_whoever_asks_for_it(person: Browser, store: Store) -> None:
     """There are no bare parts at a page's address, so no history, cache or typed address can show one."""
