@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import resource
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 
 @dataclass(frozen=True)
@@ -58,24 +59,23 @@ def command(argv: Sequence[str], *, folder: Path, expect: int) -> None:
         raise RuntimeError(f"{argv[0]} ended with {done.returncode}: {done.stderr.decode()[-2000:]}")
 
 
+# A process counts as at least as large as the one that it was forked from, so a small one stands between.
+_LAUNCHER: Final = """
+import resource, subprocess, sys
+done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+sys.stderr.buffer.write(done.stderr[-2000:])
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(done.returncode)
+"""
+
+
 def largest_process_mib(argv: Sequence[str], *, folder: Path, expect: int) -> float:
     """Peak resident size, in MiB, of the largest process that a command starts (itself included)."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            command(argv, folder=folder, expect=expect)
-            peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-            os.write(writer, str(peak).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as stream:
-        text = stream.read()
-    os.waitpid(child, 0)
-    if not text:
-        raise RuntimeError(f"{argv[0]} did not run")
-    return int(text) / 1024
+    launched = [sys.executable, "-S", "-c", _LAUNCHER, *argv]
+    done = subprocess.run(launched, cwd=folder, capture_output=True, check=False, text=True)
+    if done.returncode != expect:
+        raise RuntimeError(f"{argv[0]} ended with {done.returncode}: {done.stderr}")
+    return int(done.stdout) / 1024
 
 
 def _human(seconds: float) -> str:

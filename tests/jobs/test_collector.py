@@ -52,6 +52,7 @@ async def test_from_a_row_to_a_replay_that_reproduces(world: World, store: Store
             async with store.write() as session:
                 incident = await live.open_incident(session, who="ada", known=["desk"], activation=row.id)
             export = await world.export(incident)
+            await world.gathered(incident)
             status = await world.ready(incident)
     assert status.exports[0].as_json()["state"] == "answered"
     assert status.exports[0].export.request_id == export.request_id
@@ -88,7 +89,6 @@ async def test_outputs_become_evidence_once_none_can_be_under_way(world: World, 
             async def has_outputs() -> bool:
                 return any(file.role == "outputs" for file in (await evidence(store, incident))[1])
 
-            assert not await has_outputs()
             await world.until(has_outputs)
     _, files = await evidence(store, incident)
     assert [file.data for file in files if file.role == "outputs"] == [b"\x04done"]
@@ -115,6 +115,7 @@ async def test_a_resume_is_found_by_the_intent_that_it_answers(world: World, sto
                 page = await live.list_activations(session, live.ActivationFilter(kind="resume"))
             async with store.write() as session:
                 incident = await live.open_incident(session, who="ada", known=["desk"], activation=page.items[0].id)
+            await world.gathered(incident)
             status = await world.ready(incident)
     now, files = await evidence(store, incident)
     assert (now.kind, now.seq, now.recorded_status) == ("resume", 0, "completed")
@@ -223,6 +224,7 @@ async def test_what_intake_never_saw_is_searched_for_in_every_topic(world: World
             incident = await world.open(b"k")
             assert incident.clock_ms is None
             await world.export(incident)
+            await world.gathered(incident)
             status = await world.ready(incident)
     assert [topic.topic for topic in status.gatherings[0].topics] == [
         "desk.traces", "desk.intents", "desk.errors", "desk.snapshots", "desk.events",
