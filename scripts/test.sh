@@ -27,23 +27,11 @@ fi
 # Made before the tests' clocks run; without it the tests of Flink Agents are skipped, and say why.
 "$VENV/bin/python" -m scripts.flink_env >/dev/null || say "the tests of Flink Agents are skipped"
 
-# What failed is run once more with the machine to itself: what passes then was too slow beside others, and is named as
-# such; what fails again is red.
-failed=0
-run() { # name, options that choose the tests, options that spread them
-    local cache=".cache/pytest-$1" chosen=$2 spread=$3
-    # shellcheck disable=SC2086  # several words each
-    "$VENV/bin/pytest" -o cache_dir="$cache" -n 2 $spread $chosen && return
-    say "running what failed once more, alone: $(tr -d '\n{}' <"$cache/v/cache/lastfailed" 2>/dev/null | sed 's/: true//g')"
-    # shellcheck disable=SC2086
-    "$VENV/bin/pytest" -o cache_dir="$cache" --last-failed --last-failed-no-failures none $chosen || failed=1
-}
-
 # Playwright keeps an event loop alive in its process, where no asynchronous test can run: two processes, two runs.
-rm -rf .cache/pytest-main .cache/pytest-browser
-run main "--ignore tests/browser" "--dist worksteal"
+failed=0
+"$VENV/bin/pytest" -n 2 --dist worksteal --ignore tests/browser || failed=1
 if compgen -G 'tests/browser/test_*.py' >/dev/null; then
-    run browser "tests/browser" "--dist loadfile"
+    "$VENV/bin/pytest" -n 2 --dist loadfile tests/browser || failed=1
 fi
 if [ -n "$advice" ]; then
     say "$advice"
