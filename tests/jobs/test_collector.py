@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from app.demo.broker import EmbeddedBroker
-from app.incidents import live, service
+from app.incidents import live, live_repository, opening, service
 from app.incidents.changes import Changes
 from app.incidents.service import Store
 from app.jobs.decoding import HookRunner
@@ -82,7 +82,8 @@ async def test_outputs_become_evidence_once_none_can_be_under_way(world: World, 
     with world.host():
         async with world.collecting():
             world.send(start(b"k", ("ask", "hi"), ("out", "done")))
-            incident = await world.open_when(b"k", 1)
+            (row,) = await world.activations(1)
+            incident = await world.open(b"k")
             await world.export(incident)
             await world.ready(incident)
 
@@ -90,6 +91,11 @@ async def test_outputs_become_evidence_once_none_can_be_under_way(world: World, 
                 return any(file.role == "outputs" for file in (await evidence(store, incident))[1])
 
             await world.until(has_outputs)
+    async with store.read() as session:
+        stored = await live_repository.stored_at(session, row.ranges)
+        (outputs,) = [file for file in await service.evidence_of(session, incident) if file.role == "outputs"]
+    assert stored is not None
+    assert outputs.added_at >= stored + opening.SETTLE_MS  # by the database's clock, however slow the machine
     _, files = await evidence(store, incident)
     assert [file.data for file in files if file.role == "outputs"] == [b"\x04done"]
     verdict = await reproduce(files)
