@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import ConsoleMessage, Page
+from playwright.sync_api import ConsoleMessage, Page, expect
 
 from app.demo.desk import example
 from app.demo.postgres import Urls
@@ -24,6 +24,9 @@ from tests.conftest import CHROMIUM
 from tests.fixtures.postgres import _copy
 from tests.golden.scenarios import Scenario, scenario
 from tests.web.conftest import configuration
+
+# A wait is there to end a hang, not to judge a machine's speed.
+expect.set_options(timeout=60_000)
 
 TOKEN = "a-token-for-the-browser"
 BUILDS = (
@@ -75,7 +78,7 @@ class Console:
 
     def finished(self, run: str) -> dict[str, Any]:
         """Wait for the end of a run."""
-        for _ in range(600):
+        for _ in range(2400):
             found: dict[str, Any] = self.api.get(f"/api/v1/replays/{run}").json()
             if found["state"] not in ("queued", "running"):
                 return found
@@ -180,7 +183,9 @@ class Looking:
 
 def press_replay(page: Page, *builds: str) -> None:
     """Tick these builds and no other, and press Replay."""
+    page.wait_for_load_state()
     form = page.get_by_role("group", name="Builds to replay with")
+    expect(form).to_be_visible()
     for box in form.get_by_role("checkbox", checked=True).all():
         box.uncheck()
     for build in builds:
@@ -189,7 +194,8 @@ def press_replay(page: Page, *builds: str) -> None:
 
 
 def accessible(page: Page, *rules: str) -> None:
-    """Let axe look at the page, by all rules or by some; it must find nothing."""
+    """Let axe look at the page once it has loaded, by all rules or by some; it must find nothing."""
+    page.wait_for_load_state()
     Looking.now = True
     found = Axe().run(page, options={"runOnly": list(rules)} if rules else None)
     Looking.now = False

@@ -135,6 +135,7 @@ def test_a_token_is_made_copied_and_ended(visitor: Page, house: House) -> None:
     page = visitor
     page.goto("/tokens")
     log_in(page, "ann+admins")
+    expect(page.get_by_role("button", name="Make the token")).to_be_visible()
     both_themes(page)
     page.get_by_label("Which script holds it").fill("nightly")
     page.get_by_label("all, and those to come").check()

@@ -58,6 +58,8 @@ def test_the_four_logs_are_imported_and_found(logs: Page) -> None:
 def test_a_run_reads_in_order_beside_its_causes(logs: Page, query: str, reads: list[str], notices: list[str]) -> None:
     logs.goto(f"/flink?{query}")
     logs.locator("tbody tr").first.get_by_role("link").first.click()
+    expect(logs).to_have_url(re.compile(r"/flink/runs/\d+$"))
+    logs.wait_for_load_state()
     events = [" ".join(text.split()) for text in logs.locator("table.timeline tbody").all_inner_texts()]
     places = [next(n for n, text in enumerate(events) if wanted in text) for wanted in reads]
     assert places == sorted(places)

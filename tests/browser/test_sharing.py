@@ -218,4 +218,5 @@ def test_axe_finds_nothing_on_any_page_of_sharing(owner: Page, shop: Shop, schem
         accessible(owner)
     owner.goto(f"{shop.base}{base}/preview/all/redacted/7d")
     owner.get_by_role("button", name="Create the link").click()
+    expect(owner.locator("#link")).to_be_visible()
     accessible(owner)
