@@ -194,7 +194,9 @@ def test_a_downloaded_bundle_comes_to_the_same_verdict_here_and_in_a_terminal(
         verdict["digests"]["files"].sort(key=lambda file: (file["role"], file["name"]))
     assert found == first
     told = operator.locator("section .command pre").inner_text()
-    assert bundle.name.rpartition("-")[0] in told
+    here = re.search(r"/incidents/(inc_[\w-]+)", operator.url)
+    assert here is not None
+    assert f"--bundle hindcast-{here[1]}.zip" in told
     argv = ["replay", "--bundle", str(bundle), "--agent", "agent:AGENT", "--registry", "agent:TOOLS"]
     argv += ["--decode", "agent:decode", "--agent-path", str(scenario(U01).folder), "--format", "json"]
     done = subprocess.run([sys.executable, "-m", "app.cli", *argv], capture_output=True, text=True, check=False)
