@@ -1,4 +1,4 @@
-"""What a person supplies to a run beside the evidence: recorded tool answers, and a decision to try out.
+"""What a person supplies to a run beside the evidence: recorded tool answers, a decision to try out, a what-if.
 
 Checked before anything is queued, in words that name the entry at fault; kept with the run as JSON.
 """
@@ -45,11 +45,13 @@ Decided = Mapping[str, Any]
 class RunInputs:
     """Checked inputs. `tool_answers` are objects of tool, arguments and value; `decision` is None for a plain replay.
 
-    A decision is `{"intent", "approved"}`, or `{"intent", "result"}` with a serialized `ToolResult` in base64.
+    A decision is `{"intent", "approved"}`, or `{"intent", "result"}` with a serialized `ToolResult` in base64. With
+    `what_if` (of a recorded run of Flink Agents) models that the build allows are asked what the record cannot answer.
     """
 
     tool_answers: tuple[Mapping[str, Any], ...] = ()
     decision: Mapping[str, Any] | None = None
+    what_if: bool = False
 
 
 NOTHING: Final = RunInputs()

@@ -194,7 +194,8 @@ class Evidence(Base):
 
 
 class RunKind(StrEnum):
-    """What a run is for: to repeat what was recorded, or to try a decision that nobody has taken yet."""
+    """What a run is for: to repeat what was recorded, or to try what has not happened: a decision that nobody has taken
+    yet, or (of Flink Agents) models that are asked anew."""
 
     REPLAY = "replay"
     WHAT_IF = "what-if"
@@ -256,7 +257,7 @@ class Run(Base):
             "state IN ('queued', 'running', 'done', 'failed', 'lost', 'cancelled', 'timed_out')", name="state"
         ),
         CheckConstraint("kind IN ('replay', 'what-if')", name="kind"),
-        CheckConstraint("(kind = 'what-if') = (decision IS NOT NULL)", name="decision"),
+        CheckConstraint("kind = 'what-if' OR decision IS NULL", name="decision"),
         CheckConstraint("(state = 'running') = (lease_until IS NOT NULL)", name="lease"),
         CheckConstraint("(state = 'done') = (outcome IS NOT NULL)", name="verdict"),
         Index("ix_runs_leases", "lease_until", postgresql_where=text("state = 'running'")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.incidents.models import Evidence, Incident, Run, RunState
+from app.incidents.models import Evidence, Incident, Run, RunKind, RunState
 from app.incidents.redacted_rows import KINDS, ROLES, STATUSES, SharedRow, row, word
 from app.incidents.redacted_verdict import verdict
 from app.incidents.redaction import EVERYTHING, Redactor, Reveal
@@ -64,6 +64,7 @@ class SharedRun:
     started_at: int | None
     finished_at: int | None
     first_divergence: int | None
+    kind: str = RunKind.REPLAY.value
 
     @property
     def run_state(self) -> RunState:
@@ -82,6 +83,7 @@ def run(redactor: Redactor, told: Run) -> SharedRun:
         started_at=told.started_at,
         finished_at=told.finished_at,
         first_divergence=told.first_divergence,
+        kind=told.kind,
     )
 
 

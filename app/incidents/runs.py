@@ -15,7 +15,8 @@ from app.incidents import pool, rows
 from app.incidents import repository as db
 from app.incidents.audit import Action, record_event
 from app.incidents.errors import QueueFull, UnknownBuild, WrongState, found
-from app.incidents.inputs import NOTHING, RunInputs, answers_text, decided
+from app.incidents.flink_evidence import KIND as RECORDED_RUN
+from app.incidents.inputs import NOTHING, InputRefused, RunInputs, answers_text, decided
 from app.incidents.kept import evidence_files
 from app.incidents.ledger import summary_of
 from app.incidents.models import Incident, Run, RunKind, RunState
@@ -69,9 +70,10 @@ async def request_replay(
     """Create a run and queue it, in the caller's transaction; `known` names the builds of the configuration.
 
     The run holds the evidence that the incident has now, and `inputs` beside it. Raises `UnknownBuild`, `QueueFull`
-    where `most` runs wait already, and `InputRefused` for a decision that nothing waits for.
+    where `most` runs wait already, and `InputRefused` for a decision that nothing waits for, or a what-if that is none.
     """
     _check_build(build, known)
+    _check_what_if(incident, inputs)
     await _check_room(session, most)
     if inputs.decision is not None:
         await _check_decision(session, incident, inputs.decision)
@@ -80,7 +82,7 @@ async def request_replay(
         incident_id=incident.id,
         number=await db.next_number(session, incident.id),
         build=build,
-        kind=RunKind.REPLAY if inputs.decision is None else RunKind.WHAT_IF,
+        kind=RunKind.WHAT_IF if inputs.what_if or inputs.decision is not None else RunKind.REPLAY,
         decision=None if inputs.decision is None else dict(inputs.decision),
         tool_answers=[dict(answer) for answer in inputs.tool_answers] or None,
         created_by=who,
@@ -92,6 +94,17 @@ async def request_replay(
     await db.enqueue(session, run.id, build)
     record_event(session, Action.RUN_REQUESTED, who=who, subject=run.id, detail=_audited(run, inputs))
     return run
+
+
+def _check_what_if(incident: Incident, inputs: RunInputs) -> None:
+    if not inputs.what_if:
+        return
+    what, expected = "models are asked anew only for a recorded run of an event log", "an incident on such a run"
+    if incident.kind != RECORDED_RUN:
+        raise InputRefused("what_if", what, expected, "Here a what-if tries a decision on an intent that waits.")
+    if inputs.decision is not None:
+        what = "an event log holds no intent that a decision could be about"
+        raise InputRefused("decision", what, "a what-if without a decision", "Leave it out.")
 
 
 async def _check_decision(session: ReadSession, incident: Incident, decision: Mapping[str, Any]) -> None:
@@ -108,7 +121,9 @@ def _audited(run: Run, inputs: RunInputs) -> dict[str, Any]:
         told = dict(inputs.decision)
         if "result" in told:
             told["result"] = f"sha256:{hashlib.sha256(told['result'].encode()).hexdigest()}"
-        detail |= {"kind": run.kind, "decision": told}
+        detail |= {"decision": told}
+    if run.kind != RunKind.REPLAY:
+        detail |= {"kind": run.kind}
     if inputs.tool_answers:
         digest = hashlib.sha256(answers_text(inputs.tool_answers).encode()).hexdigest()
         detail["tool_answers"] = {
@@ -117,6 +132,12 @@ def _audited(run: Run, inputs: RunInputs) -> dict[str, Any]:
             "sha256": digest,
         }
     return detail
+
+
+def inputs_of(run: Run) -> RunInputs:
+    """What a run was asked with; needs its `tool_answers`, which `get_run` and `claim_run` load."""
+    asked_anew = run.kind == RunKind.WHAT_IF and run.decision is None
+    return RunInputs(tuple(run.tool_answers or ()), run.decision, asked_anew)
 
 
 async def retry_run(

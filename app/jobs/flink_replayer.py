@@ -46,10 +46,12 @@ def replay_log(
     *,
     key: bytes | None = None,
     answers: Sequence[Mapping[str, Any]] = (),
+    live: bool = False,
 ) -> Report:
     """The verdict on the run that the evidence holds; `key` is the incident's, where the log itself has none.
 
-    `sources` are the provenance of the files: where keys stand, and which of them only lead up to the run.
+    `sources` are the provenance of the files: where keys stand, and which of them only lead up to the run. `live` makes
+    it a what-if: models that the build allows are asked what the record cannot answer.
     """
     run = flink_run_of(files, sources)
     if run is None:
@@ -60,7 +62,7 @@ def replay_log(
     recording = recorded_by(builds, run)
     own = runner(build)
     reference = None if recording is None else own if recording.name == build.name else runner(recording)
-    options = Options(handling=handling(build.resources), supplied=tuple(_supplied(answers)))
+    options = Options(live=live, handling=handling(build.resources), supplied=tuple(_supplied(answers)))
     (report,) = Stretch([*before, run], own, reference, options, frozenset({run.ref})).replay().reports
     return report
 

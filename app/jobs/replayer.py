@@ -88,7 +88,7 @@ class Case:
     """What is to be replayed: the evidence, the seq it was narrowed to, and what is known or supplied beside it.
 
     `vindicated` are names as in `Verdict.reads`: another build's run on the same evidence reproduced with them.
-    `inputs` are recorded tool answers, and the decision that a what-if tries.
+    `inputs` are recorded tool answers, the decision that a what-if tries, and whether models are asked anew.
     """
 
     files: Sequence[EvidenceFile]
@@ -202,6 +202,7 @@ class SandboxedReplayer:
                 runner,
                 key=case.key,
                 answers=case.inputs.tool_answers,
+                live=case.inputs.what_if,
             )
         except (AgentPathError, SandboxError) as error:
             raise BuildProblem(f"build {configured.name!r} cannot be run: {error}") from error

@@ -184,7 +184,7 @@ class ReplayTask:
             files = await service.evidence_files(session, incident, run.evidence_ids)
             kept = await service.evidence_of(session, incident)
             vindicated = await service.vindicated_reads(session, run)
-        inputs = service.RunInputs(tuple(run.tool_answers or ()), run.decision)
+        inputs = service.inputs_of(run)
         case = Case(
             files,
             incident.wanted_seq,

@@ -53,6 +53,7 @@ class ReplayIn(BaseModel):
     builds: Annotated[list[Name], Field(min_length=1, max_length=MAX_BUILDS)] | None = None
     tool_answers: list[dict[str, Any]] | None = None
     decision: dict[str, Any] | None = None
+    what_if: bool = False
 
     @model_validator(mode="after")
     def _one_of_both(self) -> ReplayIn:
@@ -67,7 +68,7 @@ class ReplayIn(BaseModel):
     def inputs(self) -> service.RunInputs:
         """Check what is supplied. Raises `InputRefused`."""
         decision = None if self.decision is None else inputs.decision_of(self.decision)
-        return service.RunInputs(inputs.checked_answers(self.tool_answers or []), decision)
+        return service.RunInputs(inputs.checked_answers(self.tool_answers or []), decision, self.what_if)
 
 
 @router.get("/incidents", dependencies=[VIEW], response_model=IncidentPage)
@@ -126,9 +127,14 @@ async def create_replay(request: Request, incident: ReplayIncident) -> Response:
     """Queue a replay with one of the configured builds; `Location` is where to ask for its verdict.
 
     Several `builds` are queued at once and answered as a list; `Location` is then the page that compares them. With a
-    `decision` nothing recorded is repeated: the run shows what would follow (`kind` is then `what-if`).
+    `decision` nothing recorded is repeated: the run shows what would follow (`kind` is then `what-if`). So does
+    `what_if` for a recorded run of Flink Agents: models that a build's resources allow are asked what the record cannot
+    answer.
     """
-    expected = 'a JSON object {"build": name or "builds": [names], "tool_answers"?: [...], "decision"?: {...}}'
+    expected = (
+        'a JSON object {"build": name or "builds": [names], "tool_answers"?: [...], "decision"?: {...},'
+        ' "what_if"?: true or false}'
+    )
     asked = await read_body(request, ReplayIn, expected, most=4 * MIB)
     runs = await queue_runs(request, incident, asked.chosen(), asked.inputs())
     queued = [replay_json(run, verdict=None) for run in runs]

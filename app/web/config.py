@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from app.incidents.roles import Role
 
 MIB = 1024 * 1024
+
+
+class Treatment(Protocol):
+    """What becomes of calls to a resource while a recorded run is re-run: a policy, and an answer that stands in."""
+
+    @property
+    def policy(self) -> str: ...
+    @property
+    def answer(self) -> Any: ...
+    @property
+    def has_answer(self) -> bool: ...
 
 
 class Build(Protocol):
@@ -31,6 +42,8 @@ class Build(Protocol):
     def digest(self) -> str | None: ...
     @property
     def interpreter(self) -> object | None: ...
+    @property
+    def resources(self) -> Mapping[str, Treatment]: ...
     @property
     def live_from_ms(self) -> int | None: ...
     @property
@@ -57,6 +70,13 @@ class Pipeline(Protocol):
     def name(self) -> str: ...
     @property
     def builds(self) -> Sequence[str]: ...
+
+
+class Sandbox(Protocol):
+    """How replayed code is held, as far as a page says it."""
+
+    @property
+    def allow_network(self) -> bool: ...
 
 
 class Collector(Protocol):
@@ -165,6 +185,8 @@ class WebSettings(Protocol):
     def builds(self) -> Sequence[Build]: ...
     @property
     def pipelines(self) -> Sequence[Pipeline]: ...
+    @property
+    def sandbox(self) -> Sandbox: ...
     @property
     def collector(self) -> Collector: ...
     @property

@@ -22,6 +22,7 @@ from app.web import sights
 from app.web.auditing import record_view
 from app.web.downloads import download
 from app.web.forms import Form, read_form
+from app.web.incidents import WHAT_IF
 from app.web.loading import IMPORT, LOGS, ReadIncident, ViewIncident, pages_of, principal_of, settings_of, store_of
 from app.web.problems import Refused, not_found
 from app.web.recorded import Recorded, context_of, event_page, recorded_of, value_file
@@ -127,10 +128,11 @@ async def lines(request: Request, run_id: Ident) -> Response:
 
 @router.post("/flink/runs/{run_id}/incidents", dependencies=[IMPORT])
 async def open_incident(request: Request, run_id: Ident) -> Response:
-    """Open an incident: the run's lines become its evidence."""
+    """Open an incident: the run's lines become its evidence. The form may say that a what-if comes `then`."""
+    then = (await read_form(request)).value("then")
     async with store_of(request).write() as session:
         incident = await open_flink_incident(session, run_id, who=principal_of(request).name)
-    return RedirectResponse(f"/incidents/{incident.id}", 303)
+    return RedirectResponse(f"/incidents/{incident.id}{f'#{WHAT_IF}' if then == WHAT_IF else ''}", 303)
 
 
 async def _load(request: Request, run_id: int) -> WholeRun:

@@ -41,10 +41,12 @@ from app.web.views_incident import EvidenceLine, RunLine, about, attempt_pairs, 
 from app.web.views_listed import listed, listed_scopes
 from app.web.views_live import live_view
 from app.web.views_plan import plan_view, waits
+from app.web.views_whatif import what_if_builds
 
 router = APIRouter(include_in_schema=False)
 
 DEMO: Final = "the demo"  # who opened the story's incident
+WHAT_IF: Final = "what-if"  # the form by which models are asked anew
 PATIENCE_S: Final = 0.5  # how long a page waits for its plan; a larger one is fetched by the page itself
 
 
@@ -103,6 +105,8 @@ class Typed:
     intent: str = ""
     status: str = ""
     result: str = ""
+    form: str = ""
+    what_if: bool = False
 
     @classmethod
     def of(cls, form: Form) -> Typed:
@@ -112,6 +116,8 @@ class Typed:
             form.value("intent") or "",
             form.value("status") or "",
             form.value("result") or "",
+            form.value("form") or "",
+            form.value("what_if") == "yes",
         )
 
 
@@ -143,6 +149,12 @@ async def incident_page(
     replaying = any(not run.run_state.finished for run in runs)
     settings = settings_of(request)
     hooks = () if plan is None else plan.hooks
+    builds = builds_of(request)
+    offered = choices(
+        builds, incident, settings.pipelines, typed=typed.builds if typed.form != WHAT_IF else (),
+        last=runs[0].build if runs else "", hooks=hooks,
+    )  # fmt: skip
+    tried = typed.builds[0] if typed.form == WHAT_IF and typed.builds else ""
     return pages_of(request).page(
         "incident.html",
         request,
@@ -151,14 +163,9 @@ async def incident_page(
         evidence=[EvidenceLine.of(file) for file in evidence],
         runs=[RunLine.of(run) for run in runs],
         comparable=sum(run.verdict_known for run in map(RunLine.of, runs)) > 1,
-        choices=choices(
-            builds_of(request),
-            incident,
-            settings.pipelines,
-            typed=typed.builds,
-            last=runs[0].build if runs else "",
-            hooks=hooks,
-        ),
+        choices=offered,
+        what_if=() if recorded is None else what_if_builds(builds, offered, recorded.tools, tried),
+        networked=settings.sandbox.allow_network,
         preview=preview,
         recorded=recorded,
         plan=plan,

@@ -139,6 +139,10 @@ REPLAY_BODY: Final[dict[str, Any]] = {
                                 "result": {**_TEXT, "description": "base64 of a serialized ToolResult"},
                             },
                         },
+                        "what_if": {
+                            "type": "boolean",
+                            "description": "of a recorded run of Flink Agents: ask the models that the build allows",
+                        },
                     },
                 }
             }

@@ -15,7 +15,7 @@ from app.incidents.service import Incident, InputRefused, Run, RunInputs
 from app.operations import tracing
 from app.web.compare import compare_path
 from app.web.forms import Form, read_form
-from app.web.incidents import Typed, incident_page, preview_of
+from app.web.incidents import WHAT_IF, Typed, incident_page, preview_of
 from app.web.loading import ReplayIncident, builds_of, principal_of, settings_of, store_of
 from app.web.views import suggested
 
@@ -32,7 +32,8 @@ async def replay(request: Request, incident: ReplayIncident) -> Response:
     asked = Typed.of(form)
     try:
         chosen = _builds(form)
-        supplied = RunInputs(inputs.answers_of(asked.tool_answers), await _decision(request, incident, form))
+        answers, decision = inputs.answers_of(asked.tool_answers), await _decision(request, incident, form)
+        supplied = RunInputs(answers, decision, _what_if(asked))
         runs = await queue_runs(request, incident, chosen, supplied)
     except InputRefused as refused:
         return await incident_page(request, incident, code=422, typed=asked, refused=refused)
@@ -63,6 +64,14 @@ def _builds(form: Form) -> list[str]:
     if len(chosen) > MAX_BUILDS:
         raise InputRefused("build", f"{len(chosen)} builds are chosen", f"at most {MAX_BUILDS} at once", "Tick fewer.")
     return chosen
+
+
+def _what_if(asked: Typed) -> bool:
+    """Whether models are to be asked anew: by the form for that, on which the person says so."""
+    if asked.form == WHAT_IF and not asked.what_if:
+        what, remedy = "nobody said that it is a what-if", "Tick the box: what it shows has not happened."
+        raise InputRefused("what_if", what, "the box ticked", remedy)
+    return asked.what_if
 
 
 async def _decision(request: Request, incident: Incident, form: Form) -> inputs.Decided | None:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from app.incidents.flink_evidence import KIND
-from app.incidents.service import Incident, Run
+from app.incidents.service import Incident, Run, RunKind
 from app.web.config import Build
 
 
@@ -21,7 +21,7 @@ def command(builds: Sequence[Build], run: Run, incident: Incident) -> str | None
         return None
     if incident.kind == KIND:
         told = [("--bundle", bundle_name(incident)), ("--build", build.name), *_supplied(run)]
-        return _spelled("hindcast flink replay", told)
+        return _spelled("hindcast flink replay", told, _what_if(run))
     options = [("--bundle", bundle_name(incident)), ("--agent", build.agent)]
     options += [
         (flag, value)
@@ -35,8 +35,16 @@ def command(builds: Sequence[Build], run: Run, incident: Incident) -> str | None
     return _spelled("hindcast replay", options)
 
 
-def _spelled(verb: str, options: Sequence[tuple[str, str]]) -> str:
-    return " \\\n  ".join([verb, *(f"{flag} {shlex.quote(value)}" for flag, value in options)])
+def _spelled(verb: str, options: Sequence[tuple[str, str]], flags: Sequence[str] = ()) -> str:
+    return " \\\n  ".join([verb, *(f"{flag} {shlex.quote(value)}" for flag, value in options), *flags])
+
+
+def _what_if(run: Run) -> list[str]:
+    """A what-if asks models anew, and reaches the network where the run's sandbox had one."""
+    if run.kind != RunKind.WHAT_IF:
+        return []
+    confinement = (run.verdict or {}).get("confinement", {})
+    return ["--what-if", *(["--allow-network"] if confinement.get("network") == "allowed" else [])]
 
 
 def _supplied(run: Run) -> list[tuple[str, str]]:

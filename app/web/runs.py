@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -11,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from app.incidents import inputs, pool, service
 from app.incidents.audit import Action
+from app.incidents.flink_evidence import KIND as RECORDED_RUN
 from app.incidents.service import InputRefused, LedgerPage, ReadSession, RunRow
 from app.operations import tracing
 from app.web.auditing import record_run_view, record_view
@@ -226,8 +228,9 @@ async def again(request: Request, current: ReplayRun) -> Response:
     known = [build.name for build in builds_of(request)]
     typed = (await read_form(request)).value("tool_answers")
     try:
-        answers = tuple(run.tool_answers or ()) if typed is None else inputs.answers_of(typed)
-        supplied = service.RunInputs(answers, run.decision)
+        supplied = service.inputs_of(run)
+        if typed is not None:
+            supplied = replace(supplied, tool_answers=inputs.answers_of(typed))
         async with store_of(request).write() as session:
             made = await service.request_replay(
                 session,
@@ -272,6 +275,7 @@ def _header(
         "supplied": inputs_view(run),
         "elapsed": duration(waited_ms) if waited_ms >= 1000 else "a moment",
         "about": about(run),
+        "compared": current.incident.kind == RECORDED_RUN,
         "reproduce": command(builds_of(request), run, current.incident),
         "seen": None,
         "loose": {"steps": [], "next": None},

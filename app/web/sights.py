@@ -214,6 +214,7 @@ def _run_context(sight: Sight, run: Run) -> dict[str, Any]:
         "status": status_of(shown),
         "took": took(shown),
         "base": f"{sight.base}/runs/{run.number}",
+        "compared": sight.incident.kind == KIND,
         "verdict": None,
         "reason_code": None,
         "total": 0,

@@ -42,7 +42,7 @@ class ReplayOut(BaseModel):
     incident_id: str
     number: int
     build: str
-    kind: str = Field(description="replay, or what-if for a decision that is tried")
+    kind: str = Field(description="replay, or what-if: for a decision that is tried, or models that are asked anew")
     decision: dict[str, Any] | None
     state: str = Field(description="queued, running, done, failed, lost, cancelled or timed_out")
     outcome: str | None

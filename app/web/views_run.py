@@ -62,6 +62,7 @@ class VerdictView:
     counts: Sequence[str]
     surfaces: Sequence[Pair]
     served: Sequence[Pair]
+    executed: Sequence[str]
     plan: Sequence[Pair]
     confinement: Sequence[Pair]
     driver: Sequence[Pair]
@@ -94,6 +95,7 @@ def verdict_view(
         counts=counts(verdict.get("counts", {})),
         surfaces=[surface(item) for item in verdict.get("surfaces", ())],
         served=pairs(served(verdict.get("served", {}))),
+        executed=executed(verdict.get("served", {})),
         plan=pairs(verdict.get("plan", {})),
         confinement=pairs(verdict.get("confinement", {})),
         driver=pairs(verdict.get("driver", {})),
@@ -134,6 +136,12 @@ def served(told: Mapping[str, Any]) -> dict[str, Any]:
     counted = Counter(str(answer.get("source")) for answer in told.get("answers", ()))
     kept = {name: value for name, value in told.items() if name not in ("answers", "supplied")}
     return {**kept, "answers": [{"from": source, "count": count} for source, count in counted.most_common()]}
+
+
+def executed(told: Mapping[str, Any]) -> list[str]:
+    """What a run of Flink Agents did for real, each resource with its count; empty where that is hidden, or nothing."""
+    calls = told.get("executed")
+    return [f"{name} ({count} ×)" for name, count in calls.items()] if isinstance(calls, Mapping) else []
 
 
 def first_divergence(verdict: Mapping[str, Any], row: RowBody | None = None) -> FirstDivergence | None:

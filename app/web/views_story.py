@@ -25,6 +25,7 @@ _MEMORY: Final = {
     "delete": "deletes memory",
 }
 _WRITES: Final = frozenset({"set", "append", "delete"})
+_ANSWERED: Final = "answered from the record"
 _TOOL_ENDS: Final = {
     "executed": "ran again, for real, inside the sandbox",
     "supplied": "not run: the answer was supplied",
@@ -187,7 +188,14 @@ def _served(body: Mapping[str, Any], key: str, telling: Telling) -> Iterable[str
     source = telling.sources.get(key)
     if source:
         yield f"from {source}"
-    yield "a cache hit" if body.get("from_cache") else "a recorded answer of the provider"
+    # Re-runs of Flink Agents say what became of the call, which need not have been answered from the record.
+    done, _, detail = str(body.get("outcome") or _ANSWERED).partition(": ")
+    if done == "executed":
+        yield f"asked anew, and failed: {detail}" if detail else "asked anew: nobody recorded this answer"
+    elif done != _ANSWERED:
+        yield done
+    else:
+        yield "a cache hit" if body.get("from_cache") else "a recorded answer of the provider"
 
 
 # What the agent did with it ------------------------------------------------------------------------------------------

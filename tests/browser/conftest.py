@@ -20,7 +20,9 @@ from playwright.sync_api import ConsoleMessage, Page, expect
 
 from app.demo.desk import example
 from app.demo.postgres import Urls
+from scripts.flink_env import FlinkMissing, python
 from tests.conftest import CHROMIUM
+from tests.fixtures.flink import builds_of_the_desk
 from tests.fixtures.postgres import _copy
 from tests.golden.scenarios import Scenario, scenario
 from tests.web.conftest import configuration
@@ -97,7 +99,8 @@ class Console:
 def console(postgres: Urls, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
     """Start console and worker once for all browser tests."""
     folder = tmp_path_factory.mktemp("console")
-    (folder / "hindcast.toml").write_text(f"{configuration(BUILDS)}\n\n{_networked(folder)}\n\n{_refunds()}")
+    parts = (configuration(BUILDS), _networked(folder), _refunds(), _desk())
+    (folder / "hindcast.toml").write_text("\n\n".join(parts))
     with _copy(postgres, template) as database:
         environment = os.environ | {
             "HINDCAST_TOKEN": TOKEN,
@@ -144,6 +147,14 @@ def _refunds() -> str:
         for version in ("v1", "v2")
     ]
     return "\n\n".join(parts)
+
+
+def _desk() -> str:
+    """The builds of Flink Agents, where their environment is here; tests that want one are skipped where it is not."""
+    try:
+        return builds_of_the_desk(python())
+    except FlinkMissing:
+        return ""
 
 
 def _start(folder: Path, command: str, environment: dict[str, str], *options: str) -> subprocess.Popen[str]:

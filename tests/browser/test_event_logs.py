@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Console, accessible
+from tests.fixtures.flink import LOG, first_run
 from tests.incidents.flink import LOGS, NAMES
 
 THEMES = ("light", "dark")
@@ -103,6 +105,43 @@ def test_an_incident_opens_on_a_run_and_a_link_hides_what_it_says(logs: Page, co
     expect(logs.locator("main")).to_contain_text("TOOL_REQUEST")
     expect(logs.locator("main")).not_to_contain_text("payment gateway said no")
     in_both_themes(logs)
+
+
+def test_a_what_if_is_run_from_the_incident_of_a_recorded_run(
+    flink_python: Path, operator: Page, console: Console
+) -> None:
+    """What it may do for real is read before, it is said to be a what-if, and is called one wherever it stands."""
+    files = [("event-log", (LOG.stem, first_run()))]
+    imported = console.api.post("/api/v1/incidents/import", files=files, data={"title": "A refund, generously"})
+    assert imported.status_code == 201, imported.text
+    home = f"/incidents/{imported.json()['id']}"
+    operator.goto(home)
+    form = operator.locator("#what-if")
+    expect(form.locator(".card")).to_have_count(3)
+    build = form.locator(".card", has=operator.get_by_role("radio", name="desk-v3"))
+    expect(build.get_by_role("radio")).to_be_checked()
+    expect(build.get_by_text("runs for real")).to_be_visible()
+    expect(build).to_contain_text("model connection desk_service: asked where the record has no answer")
+    expect(build).to_contain_text("only recorded")
+    expect(form).to_contain_text("Workers have no network")
+    in_both_themes(operator)
+    form.get_by_role("button", name="Run what-if").click()
+    expect(operator.locator("#refused")).to_contain_text("Nobody said that it is a what-if")
+    expect(operator.locator("#what-if").get_by_role("checkbox")).to_have_attribute("aria-invalid", "true")
+    in_both_themes(operator)
+    operator.get_by_label("This is a what-if").check()
+    operator.get_by_role("button", name="Run what-if").click()
+    expect(operator).to_have_url(re.compile(r"/runs/1$"))
+    expect(operator.locator(".title .badge")).to_contain_text("what-if")
+    expect(operator.locator("#verdict")).to_contain_text("2 model requests were asked anew")
+    expect(operator.locator(".would")).to_contain_text("Nothing was sent but what the build allows: model desk_service")
+    expect(operator.locator("div.facts")).to_contain_text("models are asked anew")
+    in_both_themes(operator)
+    operator.goto(home)
+    expect(operator.locator("#runs-list tbody tr")).to_have_count(1)
+    expect(operator.locator("#runs-list tbody")).to_contain_text("run 1 what-if")
+    told = console.api.get(f"/api/v1{home}").json()["replays"]
+    assert [(run["kind"], run["outcome"], run["exit_code"]) for run in told] == [("what-if", "what-if", 4)]
 
 
 def test_a_page_reads_without_javascript(logs: Page, console: Console) -> None:

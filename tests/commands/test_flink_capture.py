@@ -132,11 +132,14 @@ def test_a_gate_may_count_from_anywhere(desk_config: Path, write: Write, capsys:
 
 def test_without_a_log_it_is_a_what_if(desk_config: Path, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     capture = write(recorded()[:3])
-    assert run(desk_config, capture, "--build", "desk-v1", "--format", "json", logs=()) == 4
+    assert run(desk_config, capture, "--build", "desk-v3", "--format", "json", logs=()) == 4
     found = told(capsys)
     assert (found["verdict"], found["recorded_by"], found["capture"]["log"]) == ("what-if", None, False)
     assert {one["verdict"] for one in found["inputs"]} == {"what-if"}
     assert found["inputs"][0]["served"]["mode"] == "what-if"
+    # A build whose model may not be asked has nothing to answer with: it ended before anything could be said of it.
+    assert run(desk_config, capture, "--build", "desk-v1", logs=()) == 3
+    assert '"chat_model_connection:desk_service" = "allow"' in capsys.readouterr().out
 
 
 def damaged(capture: Path) -> None:

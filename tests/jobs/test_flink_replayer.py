@@ -11,18 +11,11 @@ from app.incidents.service import RunInputs
 from app.jobs.replayer import BuildProblem, Case, Confinement, SandboxedReplayer
 from app.replay.evidence import EvidenceFile, Role
 from app.settings import Build
-from tests.fixtures.flink import EXAMPLE, example_log
+from tests.fixtures.flink import EXAMPLE, example_log, first_run
 from tests.incidents.evidence import recording
 
 NEVER = threading.Event()
 LIVE = 1_700_000_000_000
-
-
-def first_run() -> EvidenceFile:
-    """The lines of the log's first input."""
-    lines = example_log().splitlines(keepends=True)
-    end = next(n for n, line in enumerate(lines) if b'"_input_event"' in line and n)
-    return EvidenceFile(Role.EVENT_LOG, "events.log", b"".join(lines[:end]))
 
 
 def build(version: str, python: Path, **more: Any) -> Build:
@@ -45,7 +38,7 @@ def replayer(flink_python: Path) -> Iterator[SandboxedReplayer]:
 
 
 def case(**more: Any) -> Case:
-    return Case([first_run()], key=b"ada", **more)
+    return Case([EvidenceFile(Role.EVENT_LOG, "events.log", first_run())], key=b"ada", **more)
 
 
 def test_the_build_that_was_live_reproduces_and_another_is_held_against_it(replayer: SandboxedReplayer) -> None:

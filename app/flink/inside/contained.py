@@ -168,7 +168,11 @@ class _Question:
             frame.answer = found.answer
             return ChatMessage.model_validate(copy.deepcopy(found.answer))
         if policy is Policy.ALLOW and run.request.live:
-            value = ask()
+            try:
+                value = ask()
+            except Exception as error:
+                self._note(Outcome.EXECUTED, detail=f"{type(error).__name__}: {error}")
+                raise
             run.check()
             self._note(Outcome.EXECUTED, value=plain(value))
             return value

@@ -86,20 +86,39 @@ class _Judge:
         early = self._unfit(first)
         if early is not None:
             return early
-        if self.case.live:
-            return self._what_if(rows)
-        if self.result.ending is Ending.MISSED and (first is None or self._is_the_miss(first)):
+        live, missed = self.case.live, self.result.ending is Ending.MISSED
+        if missed and live:
+            return self._not_asked()
+        if missed and (first is None or self._is_the_miss(first)):
             return self._missed()
-        if self.result.ending is Ending.FAILED and self.case.ran.refusals:
-            return _irreproducible(
-                "confined",
-                "The agent failed where the sandbox kept it from something:"
-                f" {self.case.ran.refusals[0]}; recorded, it was not kept from it.",
-                "Put what it reads into the build's paths, or make the call a resource with a recorded answer.",
-            )
+        if self._kept_out():
+            return self._confined()
+        if live:
+            return self._what_if(rows)
         if first is not None:
             return self._differs(first)
         return self._same()
+
+    def _kept_out(self) -> bool:
+        """Whether the sandbox is why it failed; in a what-if, why something that was allowed did not answer."""
+        asked = self.result.calls if self.case.live else ()
+        failed = any(call.outcome is Outcome.EXECUTED and call.detail for call in asked)
+        return bool(self.case.ran.refusals) and (failed or self.result.ending is Ending.FAILED)
+
+    def _confined(self) -> _Stop:
+        kept_from = f"It failed where the sandbox kept it from something: {self.case.ran.refusals[0]}"
+        if self.case.live:
+            return _irreproducible(
+                "confined",
+                f"{kept_from}. So this what-if says nothing of what it would have done.",
+                "A model behind a network is asked only where it is allowed: sandbox.allow_network for workers,"
+                " --allow-network in a terminal.",
+            )
+        return _irreproducible(
+            "confined",
+            f"{kept_from}; recorded, it was not kept from it.",
+            "Put what it reads into the build's paths, or make the call a resource with a recorded answer.",
+        )
 
     def _unfit(self, first: Row | None) -> _Stop | None:
         """What makes any comparison worthless, or the engine's own limits."""
@@ -173,6 +192,19 @@ class _Judge:
             )
         return self._model_missed(call)
 
+    def _not_asked(self) -> _Stop:
+        """A what-if that ended where something was asked that may not be asked: it did not run."""
+        call = self._missed_call()
+        assert call is not None, "a missed run has a missed call"
+        if call.kind == "model":
+            return self._model_missed(call)
+        return _irreproducible(
+            "no_answer",
+            f"{_sentence(self.result.detail)} What this build would have made of it is not known.",
+            "Hand in its answers, give it a stand-in `answer`, or allow it in hindcast.toml, if it may be repeated.",
+            {"call": call.name, "arguments": call.request},
+        )
+
     def _model_missed(self, call: Call) -> _Stop:
         asked = dict(whole(call))
         near = self._near(call, asked)
@@ -188,10 +220,14 @@ class _Judge:
                 "changes": near.as_json(),
             }
             changed = "; ".join(said(one) for one in near.parts[:3]) or "it was asked more often than recorded"
+        text, remedy = "", "Take it as a what-if with a model that may be asked, or replay the build that ran."
+        if self.case.live:
+            text = ", and this build's resources do not allow to ask it"
+            remedy = f'Set "chat_model_connection:{call.name}" = "allow" in hindcast.toml, if it may be asked.'
         return _irreproducible(
             "model_request",
-            f"This build asks {call.name} what nothing recorded answers. Nearest recorded request: {changed}",
-            "Take it as a what-if with a model that may be asked, or replay the build that ran.",
+            f"This build asks {call.name} what nothing recorded answers{text}. Nearest recorded request: {changed}",
+            remedy,
             details,
         )
 

@@ -19,6 +19,7 @@ from app.flink.rerun.recorded import Recorded, from_wire, numbered, to_wire
 from app.replay.verdict import Outcome as Found
 from app.replay.verdict import Reason, Report
 
+_UNKNOWN: Final = "unknown"  # no request has this for its digest
 PIECE: Final = 500  # inputs of one child, which has a time limit and an answer of bounded size
 
 
@@ -159,10 +160,22 @@ class Stretch:
             seq=one.seq,
             value=one.value,
             memory=begun,
-            exchanges=list(one.exchanges) if reference is None else _whole(one.exchanges, reference.result),
+            exchanges=self._exchanges(one, reference),
             tools=[*one.tools, *supplied],
             retrievals=list(one.retrievals),
         )
+
+    def _exchanges(self, one: Recorded, reference: Case | None) -> list[Exchange]:
+        """The recorded exchanges with the digest of each whole request, as far as a build tells it.
+
+        In a what-if nobody may take the answer to another prompt for the answer to this one: where no build tells, the
+        record answers nothing.
+        """
+        if reference is not None:
+            return _whole(one.exchanges, reference.result)
+        if self._options.live and self._reference is None:
+            return [exchange.model_copy(update={"full": _UNKNOWN}) for exchange in one.exchanges]
+        return list(one.exchanges)
 
     @staticmethod
     def _key(one: Recorded) -> str:
@@ -265,7 +278,7 @@ def _whole(exchanges: Sequence[Exchange], reference: InputResult) -> list[Exchan
     for exchange in exchanges:
         held = full.get(exchange.digest)
         known = None if not held else held.pop(0) if len(held) > 1 else held[0]
-        found.append(exchange.model_copy(update={"full": known or "unknown"}))
+        found.append(exchange.model_copy(update={"full": known or _UNKNOWN}))
     return found
 
 

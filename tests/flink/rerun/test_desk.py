@@ -108,6 +108,46 @@ def test_what_if_asks_the_allowed_model_and_says_so(desk: Desk, runs: list[Run])
     assert served["executed"] == {"model desk_service": 2}
 
 
+def test_a_what_if_takes_no_answer_that_may_be_to_another_prompt(desk: Desk, runs: list[Run]) -> None:
+    """Where no build tells what the recorded requests were, their answers say nothing of a new prompt."""
+    handling = ACCEPTED | {"chat_model_connection:desk_service": Handling(policy="allow")}
+    told = [
+        Stretch(runs[:4], desk("v3"), reference, options(live=True, handling=handling)).replay()
+        for reference in (None, desk("v1"))
+    ]
+    for replayed in told:
+        asked = [one.verdict.served["executed"].get("model desk_service") for one in replayed.reports]
+        assert asked == [2, 1, 2, 2]
+        assert all(
+            "desk_service" not in str(one.verdict.served["answered from the record"]) for one in replayed.reports
+        )
+    assert [one.verdict.replayed["outputs"] for one in told[0].reports] == [
+        one.verdict.replayed["outputs"] for one in told[1].reports
+    ]
+
+
+def test_a_what_if_that_may_not_ask_says_so_and_is_none(desk: Desk, runs: list[Run]) -> None:
+    for reference in (desk("v1"), None):
+        (report,) = Stretch(runs[:1], desk("v3"), reference, options(live=True)).replay().reports
+        reason = report.verdict.reason
+        assert report.verdict.exit_code == 3
+        assert reason is not None
+        assert (reason.code, "do not allow to ask it" in reason.text) == ("model_request", True)
+        assert '"chat_model_connection:desk_service" = "allow"' in reason.remedy
+        assert report.verdict.served["executed"] == {}
+
+
+def test_a_what_if_executes_no_tool_that_is_not_allowed(desk: Desk, runs: list[Run]) -> None:
+    handling = {"chat_model_connection": Handling(policy="allow")}
+    replayed = Stretch(runs, desk("v3"), desk("v1"), options(live=True, handling=handling)).replay()
+    done = {name for report in replayed.reports for name in report.verdict.served["executed"]}
+    assert done == {"model desk_service"}
+    served = [report.verdict.served for report in replayed.reports]
+    assert {name for one in served for name in one["only recorded"]} == {"tool issue_refund"}
+    assert {name for one in served for name in one["answered from the record"]} == {"tool look_up_order"}
+    assert summed(replayed)["verdicts"] == {"what-if": 50}
+
+
 def test_an_input_is_judged_with_the_state_it_had(desk: Desk, runs: list[Run]) -> None:
     """Only the last input of a customer is asked for; those before it are fed, and reported by nobody."""
     own = [run for run in runs if run.key == "ada"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 
 from flink_agents.api.agents.agent import Agent
 from flink_agents.api.chat_message import ChatMessage
@@ -149,6 +150,39 @@ class Failing(Agent):
     def on_input(event: Event, ctx: RunnerContext) -> None:
         ctx.send_event(Event(type="before", attributes={}))
         raise ValueError("no good")
+
+
+class Far(BaseChatModelConnection):
+    """Its model is behind a network."""
+
+    def chat(self, messages: object, tools: object = None, **kwargs: object) -> ChatMessage:
+        socket.create_connection(("models.example", 443), timeout=1)
+        raise AssertionError("there is no network here")
+
+
+class Caller(Agent):
+    """Asks a model that is far away; with `ignore` in its options it goes on without an answer."""
+
+    @chat_model_connection
+    @staticmethod
+    def far() -> ResourceDescriptor:
+        return ResourceDescriptor(clazz="odd.Far")
+
+    @chat_model_setup
+    @staticmethod
+    def llm() -> ResourceDescriptor:
+        return ResourceDescriptor(clazz="odd.Setup", connection="far", model="m")
+
+    @action(InputEvent.EVENT_TYPE)
+    @staticmethod
+    def on_input(event: Event, ctx: RunnerContext) -> None:
+        output(ctx, "asking")
+        ctx.send_event(
+            ChatRequestEvent(model="llm", messages=[ChatMessage(content=InputEvent.from_event(event).input)])
+        )
+
+
+IGNORE = {"error-handling-strategy": "ignore"}
 
 
 class Retrier(Agent):
