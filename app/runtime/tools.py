@@ -12,6 +12,9 @@ from functools import cached_property
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin, get_type_hints, overload
 
+from app.runtime.arguments import can_be_a_field, plain_arguments
+from app.runtime.signatures import REQUIRED, Declared, Parameter, evident
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
@@ -76,18 +79,18 @@ class Tool:
         self.name = name
         self.description = description
         self.side_effect = side_effect
-        parameters = _parameters(function, name)
-        hints = _hints(function, name)
+        parameters, hints = evident(function) or _declared(function, name)
         self.accepts_intent = side_effect and _takes_intent(parameters, hints)
         if self.accepts_intent:
             parameters = [parameter for parameter in parameters if parameter.name != INTENT_PARAMETER]
-        self._positional = tuple(
-            parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_ONLY
-        )
-        self._fields = parameters, {parameter.name: hints[parameter.name] for parameter in parameters}
-        # A model costs milliseconds, and a re-run may never call the tool. Plain types always make one; any other is
+        self._positional = tuple(parameter.name for parameter in parameters if parameter.positional_only)
+        types = {parameter.name: hints[parameter.name] for parameter in parameters}
+        defaults = {parameter.name: parameter.default for parameter in parameters if parameter.default is not REQUIRED}
+        self._fields = types, defaults
+        self._plain = plain_arguments(types, defaults)
+        # A model costs milliseconds, and a re-run may never need it. Plain types always make one; any other is
         # tried at once, for a tool that cannot be validated must fail where it is declared.
-        if not all(map(_is_plain, self._fields[1].values())):
+        if self._plain is None and not (all(map(_is_plain, types.values())) and all(map(can_be_a_field, types))):
             _ = self.argument_model
 
     @cached_property
@@ -122,11 +125,15 @@ class Tool:
 
         Raises ToolArgumentError.
         """
-        from pydantic import ValidationError
-
         given = dict(arguments) if isinstance(arguments, Mapping) else arguments
         if self.accepts_intent and INTENT_PARAMETER in given:
             raise ToolArgumentError(self.name, f"{INTENT_PARAMETER!r} is supplied by the effector")
+        if self._plain is not None and type(given) is dict:
+            values = self._plain.read(given)
+            if values is not None:
+                return values
+        from pydantic import ValidationError
+
         try:
             model = self.argument_model.model_validate(given)
         except ValidationError as error:
@@ -140,7 +147,7 @@ class Tool:
         return await result if inspect.isawaitable(result) else result
 
 
-def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
+def _declared(function: Callable[..., Any], name: str) -> Declared:
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError) as error:
@@ -150,7 +157,11 @@ def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Paramet
             raise ToolDefinitionError(f"tool {name!r} takes {parameter}: name and annotate each parameter instead")
         if parameter.annotation is parameter.empty:
             raise ToolDefinitionError(f"tool {name!r} has no annotation on parameter {parameter.name!r}")
-    return parameters
+    found = [
+        Parameter(one.name, one.default, one.kind is one.POSITIONAL_ONLY, one.kind is one.KEYWORD_ONLY)
+        for one in parameters
+    ]
+    return Declared(found, _hints(function, name))
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
@@ -167,23 +178,18 @@ def _is_plain(hint: Any) -> bool:
     return get_origin(hint) in _CONTAINERS and all(map(_is_plain, get_args(hint)))
 
 
-def _takes_intent(parameters: list[inspect.Parameter], hints: dict[str, Any]) -> bool:
+def _takes_intent(parameters: list[Parameter], hints: dict[str, Any]) -> bool:
     return any(
-        parameter.name == INTENT_PARAMETER
-        and parameter.kind is parameter.KEYWORD_ONLY
-        and hints.get(INTENT_PARAMETER) is IntentInfo
+        parameter.name == INTENT_PARAMETER and parameter.keyword_only and hints.get(INTENT_PARAMETER) is IntentInfo
         for parameter in parameters
     )
 
 
-def _argument_model(name: str, parameters: list[inspect.Parameter], hints: dict[str, Any]) -> type[BaseModel]:
+def _argument_model(name: str, types: Mapping[str, Any], defaults: Mapping[str, Any]) -> type[BaseModel]:
     from pydantic import create_model
     from pydantic.errors import PydanticUserError
 
-    fields: dict[str, Any] = {
-        parameter.name: (hints[parameter.name], ... if parameter.default is parameter.empty else parameter.default)
-        for parameter in parameters
-    }
+    fields: dict[str, Any] = {field: (hint, defaults.get(field, ...)) for field, hint in types.items()}
     try:
         return create_model(f"{name}Args", **fields)
     except (NameError, TypeError, ValueError, PydanticUserError) as error:
