@@ -365,8 +365,11 @@ def test_every_setting_is_documented_as_it_is(section: str) -> None:
         ('"tools:x" = "record"', "'tools:x' names no resource"),
         ('"tool:" = "record"', "'tool:' names no resource"),
         ('"tool:x" = "sometimes"', "policy"),
-        ('"tool:x" = { policy = "recorded", answer = 1 }', "an answer goes with a tool whose policy is `record`"),
-        ('"vector_store" = { answer = 1 }', "an answer goes with a tool whose policy is `record`"),
+        (
+            '"tool:x" = { policy = "recorded", answer = 1 }',
+            "an answer goes with a tool or a function whose policy is `record`",
+        ),
+        ('"vector_store" = { answer = 1 }', "an answer goes with a tool or a function whose policy is `record`"),
     ],
 )
 def test_treatments_of_resources_are_checked(tmp_path: Path, resources: str, said: str) -> None:

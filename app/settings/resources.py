@@ -20,7 +20,9 @@ class Treatment(Section):
         description="`record`: written down and answered from the record; `recorded`: answered from the record or the"
         " run ends; `allow`: executed, inside the sandbox; `block`: the run ends.",
     )
-    answer: Any = Field(None, description="What answers a tool under `record` where the record does not.")
+    answer: Any = Field(
+        None, description="What answers a tool or a durable function under `record` where the record does not."
+    )
 
     @property
     def has_answer(self) -> bool:
@@ -38,8 +40,8 @@ def _known(resources: Mapping[str, Treatment]) -> Mapping[str, Treatment]:
         if kind not in KINDS or (colon and not name):
             kinds = ", ".join(KINDS)
             raise ValueError(f"{key!r} names no resource: write a type, or `type:name`; types are {kinds}")
-        if treatment.has_answer and (kind != "tool" or treatment.policy != "record"):
-            raise ValueError(f"{key!r}: an answer goes with a tool whose policy is `record`")
+        if treatment.has_answer and (kind not in ("tool", "function") or treatment.policy != "record"):
+            raise ValueError(f"{key!r}: an answer goes with a tool or a function whose policy is `record`")
     return resources
 
 

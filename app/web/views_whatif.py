@@ -15,13 +15,14 @@ from app.web.views import Choice
 
 MODELS: Final = "chat_model_connection"
 _TOOL: Final = "tool"
+_FUNCTION: Final = "function"
 _ANSWER: Final = 80  # characters of a stand-in that a line shows
 _KINDS: Final[Mapping[str, str]] = {
     _TOOL: "tool",
     MODELS: "model connection",
     "embedding_model_connection": "embedding connection",
     "vector_store": "vector store",
-    "function": "durable function",
+    _FUNCTION: "durable function",
 }
 
 
@@ -94,11 +95,11 @@ def _how(kind: str, policy: str, treatment: Treatment | None) -> str:
         return "asked where the record has no answer" if kind == MODELS else "executed, inside the sandbox"
     if policy == "block":
         return "the run ends where it is called"
-    if kind == "function":
-        return "code of its action: executed, inside the sandbox" if policy == "record" else "the run ends there"
-    if policy == "recorded" or kind != _TOOL:
+    if policy == "recorded" or kind not in (_TOOL, _FUNCTION):
         return "answered from the record, or the run ends"
     if treatment is not None and treatment.has_answer:
         text = json.dumps(treatment.answer, ensure_ascii=False)
         return f"answered from the record, else with {text if len(text) <= _ANSWER else text[:_ANSWER] + '…'}"
+    if kind == _FUNCTION:
+        return "answered by a result that is handed in, or the run ends"
     return "answered from the record, else with a note that it was not executed"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import json
 from collections.abc import Callable, Generator
 from typing import Any, Final
@@ -12,7 +14,7 @@ from flink_agents.api.runner_context import RunnerContext
 
 from app.flink.inside.contained import is_own
 from app.flink.inside.memory import Memory, Store
-from app.flink.inside.messages import Ending, Outcome, Policy
+from app.flink.inside.messages import Ending, Outcome, Policy, tool_digest
 from app.flink.inside.resources import Resources
 from app.flink.inside.run import Run, plain
 
@@ -72,20 +74,32 @@ class Context(RunnerContext):
     def durable_execute(
         self, func: Callable[..., Any], *args: Any, reconciler: Callable[[], Any] | None = None, **kwargs: Any
     ) -> Any:
-        """Call a function once. A resource's own is contained already; any other runs in the sandbox like its action.
+        """Give the result of a function, as the job would after a recovery: without calling it again.
 
-        There is no recovery here, so no result is read back and no reconciler is asked.
+        A resource's own is contained already. The job keeps the results of all others outside its event log, so only
+        what was handed in answers them; nothing but the policy `allow` runs them. No reconciler is asked.
         """
-        self._run.check()
+        run = self._run
+        run.check()
         if is_own(func):
             return func(*args, **kwargs)
         name = f"{getattr(func, '__module__', '?')}.{getattr(func, '__qualname__', repr(func))}"
-        told = plain([*args, kwargs])
-        policy = self._run.handling("function", name).policy
-        if policy in (Policy.BLOCK, Policy.RECORDED):
-            self._run.note("function", name, Outcome.REFUSED, request=told, detail=f"its policy is {policy}")
-            raise self._run.stop(Ending.REFUSED, f"the durable function {name} was called, and its policy is {policy}")
-        return self._run.execute("function", name, told, lambda: func(*args, **kwargs))
+        told = _by_name(func, args, kwargs)
+        handling = run.handling("function", name)
+        if handling.policy is Policy.BLOCK:
+            run.note("function", name, Outcome.REFUSED, request=told, detail="its policy is block")
+            raise run.stop(Ending.REFUSED, f"the durable function {name} was called, and its policy is block")
+        if handling.policy is Policy.ALLOW:
+            return run.execute("function", name, told, lambda: func(*args, **kwargs))
+        found = run.tool_answer(tool_digest(name, told))
+        if found is not None and found.supplied:
+            run.note("function", name, Outcome.ANSWERED, request=told, value=found.value, detail="supplied")
+            return copy.deepcopy(found.value)
+        if handling.policy is Policy.RECORD and handling.has_answer:
+            run.note("function", name, Outcome.STAND_IN, request=told, value=handling.answer)
+            return copy.deepcopy(handling.answer)
+        run.note("function", name, Outcome.MISSED, request=told)
+        raise run.stop(Ending.MISSED, f"no event log holds what the durable function {name} gave")
 
     def durable_execute_async(
         self, func: Callable[..., Any], *args: Any, reconciler: Callable[[], Any] | None = None, **kwargs: Any
@@ -99,6 +113,15 @@ class Context(RunnerContext):
     def refuse(self, name: str) -> Any:
         """What a newer release of the framework offers and this engine does not know."""
         raise self._run.unsupported(f"{name} of the runner context")
+
+
+def _by_name(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The arguments of a call by their names, as far as the function tells them."""
+    try:
+        bound = inspect.signature(func).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return plain({"*": list(args), **kwargs} if args else kwargs)
+    return plain(dict(bound.arguments))
 
 
 class _Awaited:

@@ -18,7 +18,9 @@ from flink_agents.api.runner_context import RunnerContext
 from app.flink.inside import driver
 from app.flink.inside.messages import (
     Exchange,
+    Handling,
     Input,
+    Policy,
     Request,
     Result,
     ToolAnswer,
@@ -112,7 +114,10 @@ def rehearsed() -> Result:
         for messages, answer in ((asked, calls), (more, message_as_logged({"role": "assistant", "content": "done"})))
     ]
     answer = ToolAnswer(tool="look", digest=tool_digest("look", {"where": _WORDS}), value="seen")
-    request = Request(inputs=[Input(key="k", seq=0, value=_WORDS, exchanges=exchanges, tools=[answer])])
+    allowed = {"function": Handling(policy=Policy.ALLOW)}
+    request = Request(
+        handling=allowed, inputs=[Input(key="k", seq=0, value=_WORDS, exchanges=exchanges, tools=[answer])]
+    )
     result = driver.feed(Request.model_validate_json(request.model_dump_json()), f"{__name__}:Rehearsal")
     result.model_dump_json()
     return result

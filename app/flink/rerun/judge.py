@@ -173,7 +173,9 @@ class _Judge:
     def _missed(self) -> _Stop:
         call = self._missed_call()
         assert call is not None, "a missed run has a missed call"
-        if call.detail or (self.found.first is None and not self.recorded.finished):
+        # No record ever holds the result of a function: that it is missing says nothing of where the record ends.
+        ends_here = self.found.first is None and not self.recorded.finished and call.kind != "function"
+        if call.detail or ends_here:
             what = "a model request" if call.kind == "model" else f"a call of the {call.kind} {call.name}"
             return _irreproducible(
                 "unfinished",
@@ -183,6 +185,8 @@ class _Judge:
         unknown = self._unvouched_reads()
         if unknown:
             return self._memory_unknown("It asks what nothing recorded answers", unknown)
+        if call.kind == "function":
+            return self._no_result(call)
         if call.kind != "model":
             return _irreproducible(
                 "no_answer",
@@ -192,12 +196,24 @@ class _Judge:
             )
         return self._model_missed(call)
 
+    def _no_result(self, call: Call) -> _Stop:
+        """A durable function whose result the job kept elsewhere; it was not run in place of that."""
+        return _irreproducible(
+            "no_answer",
+            f"{_sentence(self.result.detail)} It was not run in place of its result.",
+            f'Hand in its result with the tool answers ("tool": "{call.name}"), or, if it may run again inside the'
+            f' sandbox, set "function:{call.name}" = "allow" in hindcast.toml.',
+            {"call": call.name, "arguments": call.request},
+        )
+
     def _not_asked(self) -> _Stop:
         """A what-if that ended where something was asked that may not be asked: it did not run."""
         call = self._missed_call()
         assert call is not None, "a missed run has a missed call"
         if call.kind == "model":
             return self._model_missed(call)
+        if call.kind == "function":
+            return self._no_result(call)
         return _irreproducible(
             "no_answer",
             f"{_sentence(self.result.detail)} What this build would have made of it is not known.",
@@ -391,7 +407,7 @@ def _counts(rows: Sequence[Row]) -> dict[str, int]:
 
 
 def _is_supplied(call: Call) -> bool:
-    return call.kind == "tool" and call.detail == "supplied"
+    return call.kind in ("tool", "function") and call.detail == "supplied"
 
 
 def _irreproducible(code: str, text: str, remedy: str = "", details: dict[str, Any] | None = None) -> _Stop:

@@ -86,6 +86,43 @@ def test_without_an_answer_the_run_ends_at_the_call(flink_python: Path, tmp_path
     assert [event.type for event in done.events] == ["_input_event"]
 
 
+@pytest.mark.parametrize(("pot", "told"), [("red", {"pot": "red"}), ("waiting", {"pot": "waiting", "most": 9})])
+@pytest.mark.parametrize("policy", list(Policy))
+def test_only_allow_runs_a_durable_function(
+    flink_python: Path, tmp_path: Path, policy: Policy, pot: str, told: dict[str, object]
+) -> None:
+    """Its result is in no event log: it is handed in, or the run ends there by name, and nothing is drawn again."""
+    trace = tmp_path / "canary"
+    kept = ToolAnswer(tool="canary.draw", digest=tool_digest("canary.draw", told), value=4, supplied=True)
+    handling = {"function:canary.draw": Handling(policy=policy)}
+    given = [Input(key="k", seq=0, value=pot), Input(key="k", seq=1, value=pot, tools=[kept])]
+    without, handed_in = feed(
+        flink_python, "canary:Drawing", Request(handling=handling, inputs=given), CANARY=str(trace)
+    ).inputs
+    assert trace.exists() is (policy is Policy.ALLOW)
+    ended = {
+        Policy.ALLOW: ("finished", "finished"),
+        Policy.BLOCK: ("refused", "refused"),
+        Policy.RECORD: ("missed", "finished"),
+        Policy.RECORDED: ("missed", "finished"),
+    }[policy]
+    assert (without.ending, handed_in.ending) == ended
+    assert [call.request for call in (*without.calls, *handed_in.calls)] == [told] * 2
+    if "missed" in ended:
+        assert without.detail == "no event log holds what the durable function canary.draw gave"
+        assert handed_in.events[-1].attributes["output"] == {"drawn": 4}
+        assert handed_in.calls[-1].outcome is Outcome.ANSWERED
+
+
+def test_a_stand_in_answers_a_durable_function_where_one_is_configured(flink_python: Path, tmp_path: Path) -> None:
+    handling = {"function:canary.draw": Handling(answer=5, has_answer=True)}
+    request = Request(live=True, handling=handling, inputs=[Input(key="k", seq=0, value="red")])
+    (done,) = feed(flink_python, "canary:Drawing", request, CANARY=str(tmp_path / "canary")).inputs
+    assert done.events[-1].attributes["output"] == {"drawn": 5}
+    assert done.calls[-1].outcome is Outcome.STAND_IN
+    assert not (tmp_path / "canary").exists()
+
+
 def test_the_rehearsal_goes_through(flink_python: Path) -> None:
     """What runs once in every pre-loaded process, where a failure would pass in silence."""
     code = (

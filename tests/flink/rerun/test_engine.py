@@ -25,6 +25,7 @@ from app.flink.rerun.recorded import from_wire, to_wire
 from tests.fixtures.flink import Runners
 
 AGENTS = Path(__file__).with_name("agents")
+RUN_FUNCTIONS = {"function": Handling(policy=Policy.ALLOW)}
 
 
 @pytest.fixture
@@ -156,7 +157,10 @@ def test_memory_is_flinks(feed: Any) -> None:
     """Copies in and out, objects and values by path, what is no stable value refused; sensory memory lasts an input."""
     memory = to_wire({"seen": ["a"], "other.deep": 1})
     first, second = feed(
-        "Remembering", Input(key="k", seq=0, value="b", memory=memory), Input(key="k", seq=1, value="c")
+        "Remembering",
+        Input(key="k", seq=0, value="b", memory=memory),
+        Input(key="k", seq=1, value="c"),
+        handling=RUN_FUNCTIONS,
     ).inputs
     told = output(first)
     assert told["kept"] == ["a"]
@@ -173,7 +177,8 @@ def test_memory_is_flinks(feed: Any) -> None:
 
 
 def test_keys_do_not_share_memory(feed: Any) -> None:
-    done = feed("Remembering", *(Input(key=key, seq=0, value=key) for key in ("a", "b", "a"))).inputs
+    given = [Input(key=key, seq=0, value=key) for key in ("a", "b", "a")]
+    done = feed("Remembering", *given, handling=RUN_FUNCTIONS).inputs
     assert [output(one)["kept"] for one in done] == [None, None, ["a"]]
 
 

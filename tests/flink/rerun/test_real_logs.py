@@ -1,16 +1,20 @@
 """Logs that real Flink jobs wrote, of 0.3.1 and of 0.4, re-run with an agent that does what theirs did."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from app.flink.inside.messages import ToolAnswer, tool_digest
 from app.flink.keys import parse_paths
 from app.flink.logs import read_log
 from app.flink.model import Run
 from app.flink.rerun.case import Options
 from app.flink.rerun.recorded import from_wire, numbered
 from app.flink.rerun.stretch import Replayed, Stretch
+from app.replay.verdict import Verdict
 from tests.fixtures.flink import Runners
+from tests.flink.lines import flat
 
 AGENTS = Path(__file__).with_name("agents")
 DATA = Path(__file__).parents[1] / "data"
@@ -57,6 +61,35 @@ def test_what_a_key_is_left_with_is_compared_with_what_its_next_run_began_with(f
     second = next(r for one, r in zip(done.inputs, done.reports, strict=True) if one.seq == 1)
     assert second.verdict.differences[0].surface == "outputs"
     assert "3" in str(second.verdict.differences[0].replayed)
+
+
+def test_the_result_of_a_durable_function_is_in_no_log_and_is_never_made_up(flink_build: Runners) -> None:
+    """The job kept it elsewhere: the run is irreproducible by that name, until the result is handed in."""
+    lines = [flat(1, "r", "k", "_input_event", {"input": "red"}), flat(2, "r", "k", "_output_event",
+             {"output": {"drawn": 4}}, upstreamActionName="on_input")]  # fmt: skip
+    (run,) = read_log(b"\n".join(lines) + b"\n", "events.log").runs
+    build = flink_build("drawing", "canary:Drawing", AGENTS)
+
+    def verdict(**options: Any) -> Verdict:
+        (report,) = Stretch([run], build, build, Options(begins_empty=True, **options)).replay().reports
+        return report.verdict
+
+    def drawn(value: int) -> tuple[ToolAnswer, ...]:
+        digest = tool_digest("canary.draw", {"pot": "red"})
+        return (ToolAnswer(tool="canary.draw", digest=digest, value=value, supplied=True),)
+
+    for live in (False, True):
+        missing = verdict(live=live)
+        assert missing.reason is not None
+        assert (missing.exit_code, missing.reason.code) == (3, "no_answer")
+        assert "durable function canary.draw gave. It was not run in place" in missing.headline
+        assert '"function:canary.draw" = "allow"' in missing.reason.remedy
+        assert missing.reason.details == {"call": "canary.draw", "arguments": {"pot": "red"}}
+        assert missing.served["executed"] == {}
+    assert verdict(supplied=drawn(4)).exit_code == 0
+    wrong = verdict(supplied=drawn(3))  # nothing recorded proves what was handed in
+    assert wrong.reason is not None
+    assert wrong.reason.code == "stand_in"
 
 
 def test_two_jobs_in_one_log_share_no_memory(flink_build: Runners) -> None:

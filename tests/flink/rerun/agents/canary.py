@@ -27,3 +27,23 @@ class Canary(Agent):
         song = InputEvent.from_event(event).input
         heard = ctx.get_resource("sing", ResourceType.TOOL).call(song=song)
         ctx.send_event(OutputEvent(output=json.dumps({"heard": heard})))
+
+
+def draw(pot: str, most: int = 6) -> int:
+    """A number that nobody could know, and a trace."""
+    Path(os.environ["CANARY"]).write_text(pot)
+    return int.from_bytes(os.urandom(6)) % most + 1_000
+
+
+class Drawing(Agent):
+    """Its job keeps what was drawn, so that a recovery does not draw again."""
+
+    @action(InputEvent.EVENT_TYPE)
+    @staticmethod
+    async def on_input(event: Event, ctx: RunnerContext) -> None:
+        pot = InputEvent.from_event(event).input
+        if pot == "waiting":
+            drawn = await ctx.durable_execute_async(draw, pot, most=9)
+        else:
+            drawn = ctx.durable_execute(draw, pot)
+        ctx.send_event(OutputEvent(output={"drawn": drawn}))
