@@ -33,7 +33,8 @@ class Permission(StrEnum):
     VIEW = "view"  # see incidents and runs, redacted for whoever may not read
     READ = "read"  # see evidence, and what agents did, as it is
     IMPORT = "import"
-    LOGS = "read event logs"  # imported ones, which are of no pipeline, as they are
+    SEE_LOGS = "see event logs"  # imported ones, which are of no pipeline; redacted for whoever may not read them
+    LOGS = "read event logs"  # as they are
     REPLAY = "replay"
     OPEN = "open"  # open incidents of live pipelines, and search their topics
     EXPORT = "export"  # ask a running pipeline for a key's state, which discloses the key's memory
@@ -48,6 +49,7 @@ ROLES: Final[Mapping[Permission, Role]] = {
     Permission.VIEW: Role.VIEWER,
     Permission.READ: Role.RESPONDER,
     Permission.IMPORT: Role.RESPONDER,
+    Permission.SEE_LOGS: Role.VIEWER,
     Permission.LOGS: Role.RESPONDER,
     Permission.REPLAY: Role.RESPONDER,
     Permission.OPEN: Role.RESPONDER,

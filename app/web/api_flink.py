@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Request
@@ -12,7 +13,8 @@ from app.incidents.audit import Action, record_event
 from app.incidents.flink_opening import open_flink_incident
 from app.incidents.flink_runs import RunFilter
 from app.web import openapi
-from app.web.loading import IMPORT, LOGS, principal_of, store_of
+from app.web.flink_seen import find, only_seen, redactor_of
+from app.web.loading import IMPORT, SEE_LOGS, principal_of, store_of
 from app.web.offers import offered_builds
 from app.web.problems import json_response
 from app.web.views_api import IncidentOut, incident_json
@@ -26,7 +28,7 @@ _MS: Final = MAX_ID // 1_000_000
 Ms = Annotated[int | None, Query(ge=-_MS, le=_MS)]
 
 
-@router.get("", dependencies=[LOGS], response_model=RunPageOut)
+@router.get("", dependencies=[SEE_LOGS], response_model=RunPageOut)
 async def list_runs(
     request: Request,
     key: str | None = None,
@@ -40,24 +42,28 @@ async def list_runs(
     after: str | None = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Response:
-    """List recorded runs, newest first: each is one input of one key."""
+    """List recorded runs, newest first: each is one input of one key. Redacted for viewers, whose filters by what is
+    hidden find nothing."""
     chosen = RunFilter(key, tool, status, category, q.strip(), log, since_ms, until_ms)
+    hides = only_seen(request)
     async with store_of(request).read() as session:
-        page = await flink_runs.list_runs(session, chosen, after=after, limit=limit)
-    return json_response(page_json(page).model_dump())
+        page = await (find if hides else flink_runs.list_runs)(session, chosen, after=after, limit=limit)
+    told = page_json(page, partial(redactor_of, request) if hides else None)
+    return json_response(told.model_dump())
 
 
-@router.get("/{run_id}", dependencies=[LOGS], response_model=WholeRunOut)
+@router.get("/{run_id}", dependencies=[SEE_LOGS], response_model=WholeRunOut)
 async def get_run(
     request: Request,
     run_id: Ident,
     start: Annotated[int, Query(ge=0, le=2**31 - 1, description="ordinal of the first event")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> Response:
-    """One run: what caused what, and its events in order."""
+    """One run: what caused what, and its events in order; redacted for viewers."""
     async with store_of(request).read() as session:
         whole = await flink_runs.get_flink_run(session, run_id, lately=request.app.state.assembled)
-    body = whole_json(whole, start=start, limit=limit)
+    redactor = redactor_of(request, whole.row) if only_seen(request) else None
+    body = whole_json(whole, start=start, limit=limit, redactor=redactor)
     async with store_of(request).write() as session:
         detail = {"events": [start, start + len(body.events)]}
         who = principal_of(request).name

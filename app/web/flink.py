@@ -18,12 +18,22 @@ from app.incidents.flink_models import FlinkRun
 from app.incidents.flink_opening import open_flink_incident
 from app.incidents.flink_runs import RunFilter, RunPage, WholeRun
 from app.incidents.service import Incident
-from app.web import sights
+from app.web import flink_seen, sights
 from app.web.auditing import record_view
 from app.web.downloads import download
 from app.web.forms import Form, read_form
 from app.web.incidents import WHAT_IF
-from app.web.loading import IMPORT, LOGS, ReadIncident, ViewIncident, pages_of, principal_of, settings_of, store_of
+from app.web.loading import (
+    IMPORT,
+    LOGS,
+    SEE_LOGS,
+    ReadIncident,
+    ViewIncident,
+    pages_of,
+    principal_of,
+    settings_of,
+    store_of,
+)
 from app.web.problems import Refused, not_found
 from app.web.recorded import Recorded, context_of, event_page, recorded_of, value_file
 from app.web.sights import viewers_sight
@@ -40,9 +50,11 @@ Ordinal = Annotated[int, Path(ge=0, le=2**31 - 1)]
 # Runs ----------------------------------------------------------------------------------------------------------------
 
 
-@router.get("/flink", dependencies=[LOGS])
+@router.get("/flink", dependencies=[SEE_LOGS])
 async def runs(request: Request, after: str | None = None) -> Response:
-    """Runs, newest first; the query of the address is the filter."""
+    """Runs, newest first; the query of the address is the filter. Redacted for viewers."""
+    if flink_seen.only_seen(request):
+        return await flink_seen.runs_page(request, _wanted(request.query_params), after or None)
     return await _runs_page(request, after=after)
 
 
@@ -88,20 +100,24 @@ def _wanted(query: Mapping[str, str]) -> RunFilter:
     )
 
 
-@router.get("/flink/runs/{run_id}", dependencies=[LOGS])
+@router.get("/flink/runs/{run_id}", dependencies=[SEE_LOGS])
 async def run(request: Request, run_id: Ident) -> Response:
-    """One run: its events in order, beside the tree of what caused what."""
+    """One run: its events in order, beside the tree of what caused what; redacted for viewers."""
     whole = await _load(request, run_id)
+    if flink_seen.only_seen(request):
+        return await flink_seen.run_page(request, whole)
     recorded = Recorded(whole.run, _base(whole.row))
     return pages_of(request).page(
         "flink_run.html", request, whole=whole, row=whole.row, **context_of(request, recorded)
     )
 
 
-@router.get("/flink/runs/{run_id}/events/{ordinal}", dependencies=[LOGS])
+@router.get("/flink/runs/{run_id}/events/{ordinal}", dependencies=[SEE_LOGS])
 async def event(request: Request, run_id: Ident, ordinal: Ordinal) -> Response:
-    """One event with every field."""
+    """One event with every field; redacted for viewers."""
     whole = await _load(request, run_id)
+    if flink_seen.only_seen(request):
+        return flink_seen.seen_event_page(request, whole, ordinal)
     await _note(request, whole.row, event=ordinal)
     title = whole.row.key or whole.row.ref
     return event_page(request, Recorded(whole.run, _base(whole.row)), ordinal, "recorded_event.html", title=title,

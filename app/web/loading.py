@@ -212,5 +212,6 @@ OpenActivation = Annotated[Activation, Depends(LoadActivation(Permission.OPEN))]
 VIEW = Depends(Requires(Permission.VIEW))
 READ = Depends(Requires(Permission.READ))
 IMPORT = Depends(RequiresFiles(Permission.IMPORT))
+SEE_LOGS = Depends(RequiresFiles(Permission.SEE_LOGS))
 LOGS = Depends(RequiresFiles(Permission.LOGS))
 OPEN = Depends(Requires(Permission.OPEN))

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, Field
 
-from app.flink.model import Execution, Run
-from app.flink.neutral import neutral
+from app.flink.model import Entry, Execution, Run
+from app.flink.neutral import CATEGORIES, ENTITIES, neutral
 from app.incidents.flink_models import FlinkRun
 from app.incidents.flink_runs import RunPage, WholeRun
+from app.incidents.redacted_rows import event as redacted_event
+from app.incidents.redacted_rows import word
+from app.incidents.redaction import Redactor, Reveal
+from app.web.flink_seen import SeenRun
 from app.web.formats import iso_of_ns
 
 
@@ -88,27 +94,28 @@ class WholeRunOut(RunOut):
     events: list[LoggedOut]
 
 
-def page_json(page: RunPage) -> RunPageOut:
-    """A page of runs."""
-    return RunPageOut(runs=[RunOut(**_row(row)) for row in page.items], next=page.next, total=page.total)
+def page_json(page: RunPage, redactor_of: Callable[[FlinkRun], Redactor] | None = None) -> RunPageOut:
+    """A page of runs; with a redactor for each, as viewers see them."""
+    runs = [_row(row if redactor_of is None else SeenRun.of(redactor_of(row), row)) for row in page.items]
+    return RunPageOut(runs=[RunOut(**row) for row in runs], next=page.next, total=page.total)
 
 
-def whole_json(whole: WholeRun, *, start: int, limit: int) -> WholeRunOut:
-    """A run with its events from `start` on, at most `limit` of them."""
+def whole_json(whole: WholeRun, *, start: int, limit: int, redactor: Redactor | None = None) -> WholeRunOut:
+    """A run with its events from `start` on, at most `limit` of them; with a redactor, only what passes it."""
     run = whole.run
     over = start + limit >= len(run.entries)
     return WholeRunOut(
-        **_row(whole.row),
-        log=whole.log_name,
+        **_row(whole.row if redactor is None else SeenRun.of(redactor, whole.row)),
+        log=whole.log_name if redactor is None else redactor.text(whole.log_name, Reveal.TEXTS) or "",
         ordinal=whole.ordinal,
         event_count=len(run.entries),
         next=None if over else start + limit,
-        tree=[_execution(one) for one in run.executions],
-        events=_events(run, start, limit),
+        tree=[_execution(one if redactor is None else _hidden(redactor, one)) for one in run.executions],
+        events=_events(run, start, limit, redactor),
     )
 
 
-def _row(row: FlinkRun) -> dict[str, Any]:
+def _row(row: FlinkRun | SeenRun) -> dict[str, Any]:
     same = (
         "id", "ref", "key", "job", "task", "subtask", "agent", "status", "records", "executions", "unfinished",
         "duplicates", "truncated", "concluded", "input_missing", "categories", "tools", "models", "actions",
@@ -121,17 +128,36 @@ def _row(row: FlinkRun) -> dict[str, Any]:
     }
 
 
-def _events(run: Run, start: int, limit: int) -> list[LoggedOut]:
+def _events(run: Run, start: int, limit: int, redactor: Redactor | None) -> list[LoggedOut]:
+    def told(entry: Entry) -> dict[str, Any]:
+        event = neutral(entry, run).as_json()
+        return event if redactor is None else redacted_event(redactor, event, "trace") or {}
+
     return [
         LoggedOut(
             ordinal=ordinal,
             how=str(entry.how),
             twice=str(entry.twice),
             cut=len(entry.record.truncations),
-            event=neutral(entry, run).as_json(),
+            event=told(entry),
         )
         for ordinal, entry in enumerate(run.entries[start : start + limit], start)
     ]
+
+
+def _hidden(redactor: Redactor, one: Execution) -> Execution:
+    """An execution as a viewer sees it: ids keep saying which caused which."""
+    return replace(
+        one,
+        id=redactor.text(one.id, Reveal.KEY) or "",
+        parent=redactor.text(one.parent, Reveal.KEY),
+        type=str(word(ENTITIES, Reveal.NAMES)(redactor, one.type)),
+        name=redactor.text(one.name, Reveal.NAMES) or "",
+        problem_category=word(CATEGORIES, Reveal.NAMES)(redactor, one.problem_category),
+        error=(redactor.text(one.error, Reveal.TEXTS) or "") if one.error else "",
+        error_type=(redactor.text(one.error_type, Reveal.NAMES) or "") if one.error_type else "",
+        metadata={},
+    )
 
 
 def _execution(one: Execution) -> ExecutionOut:

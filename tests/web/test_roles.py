@@ -26,7 +26,7 @@ from tests.web.test_access import permissions, routes
 
 # Addresses of one thing: somebody without a role in its scope is told that it is not there.
 OBJECTS = ("incident_id", "replay_id", "export_id", "activation_id", "share_id", "token_id")
-OF_FILES = (Permission.IMPORT, Permission.LOGS)  # a role in a pipeline is none there
+OF_FILES = (Permission.IMPORT, Permission.SEE_LOGS, Permission.LOGS)  # a role in a pipeline is none there
 QUERIES = {"compare": "?runs=1,2", "value": "?ordinal=0&side=recorded&field=event_type", "find": "?intent=x"}
 # Of these the world has none (any more): a response under a made-up key, what was supplied to a run, a removed link,
 # a run of an event log.
