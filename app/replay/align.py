@@ -2,21 +2,23 @@
 
 Three passes, each inside the gaps that the one before left: equal meaning, equal type and label,
 equal type. What is left over was removed or inserted. The work grows linearly with the number of
-events; a very long edit script is cut into pieces rather than searched for the shortest.
+events: long timelines are searched window by window, and a very long edit script is cut rather than
+searched for the shortest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 from app.replay.events import Event
 
 Pair = tuple[int | None, int | None]
-Tokens = list[Hashable]
-T = TypeVar("T")
+Matches = list[tuple[int, int]]
+Tokens = list[int]
 
 SEARCH_LIMIT: Final = 100  # edits looked for at once
+WINDOW: Final = 4 * SEARCH_LIMIT  # events of each side looked at together
 
 
 def align(
@@ -34,50 +36,43 @@ def align(
         lambda event: (event.type, event.label),
         lambda event: event.type,
     ]
-    whole = (0, len(recorded), 0, len(replayed))
-    matches = _match(recorded, replayed, whole, passes)
+    matches: Matches = []
+    for token in passes:
+        matches = list(_filled(matches, recorded, replayed, token))
     return list(_with_gaps(matches, recorded, replayed))
 
 
-Span = tuple[int, int, int, int]
-
-
-def _match(
-    left: Sequence[Event],
-    right: Sequence[Event],
-    span: Span,
-    passes: Sequence[Callable[[Event], Hashable]],
-) -> list[tuple[int, int]]:
-    """Matched index pairs inside a span, using the passes in turn."""
-    low, high, start, end = span
-    if not passes or low == high or start == end:
-        return []
-    token, rest = passes[0], passes[1:]
-    common = _common([token(event) for event in left[low:high]], [token(event) for event in right[start:end]])
-    matched: list[tuple[int, int]] = []
-    at_left, at_right = low, start
-    for i, j in [*((low + i, start + j) for i, j in common), (high, end)]:
-        matched += _match(left, right, (at_left, i, at_right, j), rest)
-        if i < high:
-            matched.append((i, j))
-        at_left, at_right = i + 1, j + 1
-    return matched
-
-
-def _with_gaps(matches: list[tuple[int, int]], left: Sequence[Event], right: Sequence[Event]) -> Iterator[Pair]:
-    """All pairs, unmatched events in their place; an error comes before what it prevented."""
+def _filled(
+    matches: Matches, left: Sequence[Event], right: Sequence[Event], token: Callable[[Event], Hashable]
+) -> Iterator[tuple[int, int]]:
+    """The matches, and between them those of events that share a token."""
+    numbers: dict[Hashable, int] = {}
     at_left = at_right = 0
     for i, j in [*matches, (len(left), len(right))]:
-        errors = [k for k in range(at_right, j) if right[k].type == "ERROR"]
-        yield from ((None, k) for k in errors)
-        yield from ((k, None) for k in range(at_left, i))
-        yield from ((None, k) for k in range(at_right, j) if k not in errors)
+        if at_left < i and at_right < j:
+            a = [numbers.setdefault(token(event), len(numbers)) for event in left[at_left:i]]
+            b = [numbers.setdefault(token(event), len(numbers)) for event in right[at_right:j]]
+            yield from ((at_left + k, at_right + l) for k, l in _common(a, b))
         if i < len(left):
             yield i, j
         at_left, at_right = i + 1, j + 1
 
 
-def _common(left: Tokens, right: Tokens) -> list[tuple[int, int]]:
+def _with_gaps(matches: Matches, left: Sequence[Event], right: Sequence[Event]) -> Iterator[Pair]:
+    """All pairs, unmatched events in their place; an error comes before what it prevented."""
+    at_left = at_right = 0
+    for i, j in [*matches, (len(left), len(right))]:
+        if at_right < j:
+            yield from ((None, k) for k in range(at_right, j) if right[k].type == "ERROR")
+        yield from ((k, None) for k in range(at_left, i))
+        if at_right < j:
+            yield from ((None, k) for k in range(at_right, j) if right[k].type != "ERROR")
+        if i < len(left):
+            yield i, j
+        at_left, at_right = i + 1, j + 1
+
+
+def _common(left: Tokens, right: Tokens) -> Matches:
     """A long common subsequence of two token lists, as index pairs in order."""
     size = min(len(left), len(right))
     head = 0
@@ -93,30 +88,38 @@ def _common(left: Tokens, right: Tokens) -> list[tuple[int, int]]:
     return found
 
 
-def _middle(left: Tokens, right: Tokens) -> list[tuple[int, int]]:
-    """The same for lists that share neither head nor tail, piece by piece."""
+def _middle(left: Tokens, right: Tokens) -> Matches:
+    """The same for lists that share neither head nor tail, window by window.
+
+    What is found near the end of a window may be found better with what comes behind it, so the next one begins
+    well before, behind the last match that is kept.
+    """
     shared = set(left) & set(right)
     a = [i for i, token in enumerate(left) if token in shared]
     b = [j for j, token in enumerate(right) if token in shared]
-    found: list[tuple[int, int]] = []
+    found: Matches = []
     at_a = at_b = 0
     while at_a < len(a) and at_b < len(b):
+        end_a, end_b = at_a + WINDOW, at_b + WINDOW
         piece, step_a, step_b = _search(
-            [left[i] for i in a[at_a : at_a + 4 * SEARCH_LIMIT]],
-            [right[j] for j in b[at_b : at_b + 4 * SEARCH_LIMIT]],
+            [left[i] for i in a[at_a:end_a]], [right[j] for j in b[at_b:end_b]], more=(end_a < len(a), end_b < len(b))
         )
+        if WINDOW in (step_a, step_b):
+            piece = [(i, j) for i, j in piece if max(i, j) < WINDOW - SEARCH_LIMIT]
+            step_a, step_b = piece[-1][0] + 1, piece[-1][1] + 1
         found += [(a[at_a + i], b[at_b + j]) for i, j in piece]
         at_a, at_b = at_a + step_a, at_b + step_b
     return found
 
 
-def _search(left: Tokens, right: Tokens) -> tuple[list[tuple[int, int]], int, int]:
+def _search(left: Tokens, right: Tokens, *, more: tuple[bool, bool]) -> tuple[Matches, int, int]:
     """Greedy shortest edit script (Myers) of bounded length.
 
-    Returns the matches and how far on each side they reach: to both ends, or, when the bound is hit,
-    to the furthest point found, at least one step.
+    Returns the matches and how far on each side they reach: to both ends, to one end behind which there is `more`, or,
+    when the bound is hit, to the furthest point found.
     """
     n, m = len(left), len(right)
+    more_left, more_right = more
     reach: dict[int, int] = {1: 0}
     history: list[dict[int, int]] = []
     best = (0, 0, 0)
@@ -131,16 +134,18 @@ def _search(left: Tokens, right: Tokens) -> tuple[list[tuple[int, int]], int, in
             while x < n and y < m and left[x] == right[y]:
                 x, y = x + 1, y + 1
             reach[diagonal] = x
-            if x <= n and y <= m and x + y > best[0] + best[1]:
+            if x > n or y > m:
+                continue
+            if (x == n and (more_left or y == m)) or (y == m and more_right):
+                return _trace_back(history, x, y, edits), x, y
+            if x + y > best[0] + best[1]:
                 best = (x, y, edits)
-            if x >= n and y >= m:
-                return _trace_back(history, n, m, edits), n, m
     x, y, edits = best
-    return _trace_back(history, x, y, edits), max(x, 1), max(y, 1)
+    return _trace_back(history, x, y, edits), x, y
 
 
-def _trace_back(history: list[dict[int, int]], x: int, y: int, edits: int) -> list[tuple[int, int]]:
-    matches: list[tuple[int, int]] = []
+def _trace_back(history: list[dict[int, int]], x: int, y: int, edits: int) -> Matches:
+    matches: Matches = []
     for step in range(edits, -1, -1):
         reach = history[step]
         diagonal = x - y

@@ -1,7 +1,9 @@
 """Alignment goes by what an event is: an insertion is one insertion, whatever it shifts."""
 
+import random
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -114,3 +116,29 @@ def test_counts_tell_consequences_apart() -> None:
 def test_folding_twice_changes_nothing() -> None:
     rows = rows_of([call(0), intent(1)], [call(0), call(1, "n"), intent(2)])
     assert fold(rows) == rows
+
+
+def repeated(events: Sequence[Event], every: int) -> list[Event]:
+    """The same events, one of so many taken twice over, as a retry is."""
+    return [event for at, event in enumerate(events) for _ in range(2 if at % every == every - 1 else 1)]
+
+
+@pytest.mark.parametrize("period", [7, 97, 3_000])
+@pytest.mark.parametrize("every", [10, 40, 700])
+def test_repeats_in_a_long_timeline_stay_insertions_however_many_came_before(every: int, period: int) -> None:
+    once = [call(step, tokens=step % period) for step in range(3_000)]
+    more = repeated(once, every)
+    for recorded, replayed, side in ((once, more, "replayed-only"), (more, once, "recorded-only")):
+        tally = counts(rows_of(recorded, replayed))
+        assert (tally["equal"], tally[side]) == (len(once), len(more) - len(once)), tally
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_long_timeline_keeps_is_paired_whatever_was_left_out_and_put_in(seed: int) -> None:
+    chance = random.Random(seed)
+    recorded = [call(step, tokens=chance.randrange(1_000)) for step in range(3_000)]
+    kept = [event for event in recorded if chance.random() > 0.03]
+    replayed = [one for event in kept for one in (event, chance.choice(recorded))[: 2 if chance.random() < 0.03 else 1]]
+    pairs = align(recorded, replayed, meaning)
+    alike = [(i, j) for i, j in pairs if i is not None and j is not None and meaning(recorded[i]) == meaning(replayed[j])]
+    assert len(alike) >= len(kept)
