@@ -52,7 +52,7 @@ def _filled(
         if at_left < i and at_right < j:
             a = [numbers.setdefault(token(event), len(numbers)) for event in left[at_left:i]]
             b = [numbers.setdefault(token(event), len(numbers)) for event in right[at_right:j]]
-            yield from ((at_left + k, at_right + l) for k, l in _common(a, b))
+            yield from ((at_left + m, at_right + n) for m, n in _common(a, b))
         if i < len(left):
             yield i, j
         at_left, at_right = i + 1, j + 1

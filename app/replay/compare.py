@@ -43,6 +43,8 @@ def _row(ordinal: int, recorded: Event | None, replayed: Event | None) -> Row:
 
 def pair(ordinal: int, surface: str, recorded: Event, replayed: Event) -> Row:
     """One row of two events that belong together."""
+    if recorded == replayed:
+        return Row(ordinal, RowState.EQUAL, surface, recorded, replayed)
     fields = tuple(_fields(recorded, replayed))
     state = RowState.EQUAL
     if fields:

@@ -7,6 +7,7 @@ Clocks only bind a snapshot to a life; they never order states.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -55,25 +56,37 @@ class State:
     source: str = ""
 
 
-def counter_before(
-    attempt: Attempt, kind: str, attempts: Iterable[Attempt], intent: str = "", snapshots: Sequence[Snapshot] = ()
-) -> int:
-    """The commit counter that an attempt ran from.
+class Counters:
+    """The commit counters that the attempts of one key ran from; attempts of other seqs say nothing of one."""
 
-    A captured wait says it of the resume that ended it, also where what came between was not traced.
-    """
-    if kind == START:
-        return attempt.seq
-    peers = [a for a in settled(attempts, attempt.life) if a.seq == attempt.seq or a is attempt]
-    resumes = sorted(
-        (a for a in peers if a.committed and a.kind == RESUME),
-        key=lambda a: (a.entry_step or 0, a.clock_ms),
-    )
-    if not attempt.committed:
-        return attempt.seq + 1 + _resumes_before(attempt, peers, resumes, intent)
-    least = attempt.seq + 1 + resumes.index(attempt)
-    told = set(_captured_waits(attempt, peers, snapshots))
-    return told.pop() if len(told) == 1 and min(told) >= least else least
+    def __init__(self, attempts: Iterable[Attempt], snapshots: Sequence[Snapshot] = ()) -> None:
+        self._snapshots = snapshots
+        self._of_seq: dict[int, list[Attempt]] = defaultdict(list)
+        for attempt in attempts:
+            self._of_seq[attempt.seq].append(attempt)
+
+    def before(self, attempt: Attempt, kind: str, intent: str = "") -> int:
+        """The counter that an attempt ran from.
+
+        A captured wait says it of the resume that ended it, also where what came between was not traced.
+        """
+        if kind == START:
+            return attempt.seq
+        peers = settled(self._of_seq[attempt.seq], attempt.life)
+        resumes = sorted(
+            (a for a in peers if a.committed and a.kind == RESUME),
+            key=lambda a: (a.entry_step or 0, a.clock_ms),
+        )
+        if not attempt.committed:
+            return attempt.seq + 1 + _resumes_before(attempt, peers, resumes, intent)
+        least = attempt.seq + 1 + resumes.index(attempt)
+        told = set(_captured_waits(attempt, peers, self._snapshots))
+        return told.pop() if len(told) == 1 and min(told) >= least else least
+
+    def by_identity(self) -> dict[int, int]:
+        """The counter that each committed attempt ran from, by the attempt's identity."""
+        sure = (a for peers in self._of_seq.values() for a in peers if a.committed and not a.unsettled)
+        return {id(a): self.before(a, a.kind) for a in sure}
 
 
 def _captured_waits(resume: Attempt, peers: Sequence[Attempt], snapshots: Sequence[Snapshot]) -> Iterator[int]:
@@ -105,15 +118,9 @@ def _resumes_before(failed: Attempt, peers: Sequence[Attempt], resumes: Sequence
     return sum(resume.clock_ms <= failed.clock_ms for resume in resumes)
 
 
-def counters_of(attempts: Sequence[Attempt], snapshots: Sequence[Snapshot]) -> dict[int, int]:
-    """The counter that each committed attempt ran from, by the attempt's identity."""
-    sure = [a for a in attempts if a.committed and not a.unsettled]
-    return {id(a): counter_before(a, a.kind, attempts, snapshots=snapshots) for a in sure}
-
-
 def life_of(snapshot: Snapshot, attempts: Sequence[Attempt], snapshots: Sequence[Snapshot] = ()) -> int | None:
     """The life of the key that a snapshot belongs to; None when its content does not tell."""
-    counters = counters_of(attempts, snapshots or [snapshot])
+    counters = Counters(attempts, snapshots or [snapshot]).by_identity()
     found = bonds_of(snapshot, [chain_of(attempts, life, counters) for life in lives(attempts)])
     if Bond.SURE in found:
         return found.index(Bond.SURE)
@@ -128,7 +135,7 @@ class Images:
         self.life = life
         self.bound: list[Snapshot] = []
         self.open: list[Snapshot] = []
-        counters = counters_of(attempts, snapshots)
+        counters = Counters(attempts, snapshots).by_identity()
         chains = [chain_of(attempts, one, counters) for one in lives(attempts)]
         for snapshot in snapshots:
             match bonds_of(snapshot, chains)[life]:

@@ -69,12 +69,14 @@ def unsettle_backwards(attempts: Iterable[Attempt], states: Sequence[Set[int]]) 
     one before has settled it.
     """
     clocks: set[int] = set()  # of lower counters
+    earliest: int | None = None  # of these
     ran = [a for a in attempts if a.category in _RAN and not a.unsettled and a.life == 0]
     for attempt in sorted(ran, key=_place):
-        if clocks and attempt.clock_ms < min(clocks):
+        if earliest is not None and attempt.clock_ms < earliest:
             attempt.unsettled = not any(attempt.clock_ms in held and held & clocks for held in states)
         if attempt.category is not Category.FAILURE and not attempt.unsettled:
             clocks.add(attempt.clock_ms)
+            earliest = attempt.clock_ms if earliest is None else min(earliest, attempt.clock_ms)
 
 
 def _place(attempt: Attempt) -> tuple[int, int, int]:

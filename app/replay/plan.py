@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final
 
 from app.replay import batches
@@ -16,13 +17,13 @@ from app.replay.attempts import Attempt, Category
 from app.replay.batches import Members
 from app.replay.bonds import stamps
 from app.replay.evidence import Evidence, Snapshot
-from app.replay.images import Fit, Images, State, counter_before, escalations_of
+from app.replay.images import Counters, Fit, Images, State, escalations_of
 from app.replay.lives import settled
 from app.replay.originals import Originals, originals_of
 from app.replay.rerun_pb2 import AgentCode, RerunRequest, ToolAnswer
 from app.replay.select import RESUME, START, Target, Unanswerable
 from app.replay.suspicion import CONTINUATION, Clocks, Suspect
-from app.replay.ties import ties_of
+from app.replay.ties import Ties, ties_of
 from app.replay.verdict import Outcome, Reason
 from app.wire.records import AgentEnvelope, Continuation
 
@@ -76,7 +77,7 @@ class Plan:
 
 @dataclass
 class Planner:
-    """Plans attempts of one key from one set of evidence."""
+    """Plans attempts of one key from one set of evidence, and reads that no more than once for all of them."""
 
     evidence: Evidence
     target: Target
@@ -88,12 +89,17 @@ class Planner:
     def __post_init__(self) -> None:
         key = self.target.entity_key
         self.snapshots = [s for s in self.evidence.snapshots if s.record.entity_key == key]
+        self._counters = Counters(self.target.all_attempts, self.snapshots)
+        self._images: dict[int, Images] = {}
+        self._ties: dict[int, Ties] = {}
 
     def images(self, life: int) -> Images:
-        return Images(self.snapshots, self.target.all_attempts, life)
+        if life not in self._images:
+            self._images[life] = Images(self.snapshots, self.target.all_attempts, life)
+        return self._images[life]
 
     def counter(self, attempt: Attempt, kind: str, intent: str = "") -> int:
-        return counter_before(attempt, kind, self.target.all_attempts, intent, self.snapshots)
+        return self._counters.before(attempt, kind, intent)
 
     def captured(self, attempt: Attempt, kind: str, counter: int) -> State | None:
         """The exact captured state that an attempt ran from."""
@@ -119,9 +125,11 @@ class Planner:
 
     def _since(self, attempt: Attempt) -> int:
         """The earliest clock from which to an attempt no wipe can lie."""
-        key, attempts = self.target.entity_key, self.target.all_attempts
-        events = [one for one in self.evidence.events if one.entity_key == key]
-        return ties_of(attempts, attempt.life, self.snapshots, events).since(attempt.clock_ms)
+        life = attempt.life
+        if life not in self._ties:
+            events = [one for one in self.evidence.events if one.entity_key == self.target.entity_key]
+            self._ties[life] = ties_of(self.target.all_attempts, life, self.snapshots, events)
+        return self._ties[life].since(attempt.clock_ms)
 
     def plan(
         self,
@@ -160,7 +168,7 @@ class Planner:
             self._clocks(attempt, counter, since),
             tuple(answers.notes),
             wait.source,
-            self._known_keys(),
+            self._known_keys,
             frozenset((one.seq, one.clock_ms) for one in self.target.all_attempts if one is not attempt),
             (*members.suspects, *wait.suspects),
         )
@@ -239,14 +247,15 @@ class Planner:
                 continue
             before = self.counter(peer, peer.kind) < counter and peer.clock_ms >= since
             (lower if before else other).add(peer.clock_ms)
-        return Clocks(frozenset(lower), frozenset(other), self._counters(attempt.life))
+        return Clocks(frozenset(lower), frozenset(other), self._committed_from(attempt.life))
 
-    def _counters(self, life: int) -> frozenset[int]:
+    def _committed_from(self, life: int) -> frozenset[int]:
         """Counters from which a traced activation of a life committed."""
         return frozenset(
             self.counter(peer, peer.kind) for peer in settled(self.target.all_attempts, life) if peer.committed
         )
 
+    @cached_property
     def _known_keys(self) -> tuple[str, ...]:
         """Keys in hex that the evidence names; a request may have been recorded for another one."""
         traced = {record.event.entity_key.hex() for record in self.evidence.traces.values()}

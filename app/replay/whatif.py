@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from app.replay.attempts import Attempt, Category
 from app.replay.evidence import Evidence, EvidenceFile, Role, Snapshot, load
 from app.replay.grouping import attempts_of
-from app.replay.images import counter_before, life_of
+from app.replay.images import Counters, life_of
 from app.replay.select import Unanswerable, select
 from app.wire.records import AgentEnvelope, RecordError, StateSnapshot, ToolIntent, ToolResult, parse, serialize
 
@@ -94,11 +94,12 @@ def _moved_on(newest: Snapshot, attempts: Sequence[Attempt]) -> bool:
     """Whether the trace shows that the wait is over: a timer ended it, or an activation was committed after it."""
     life = life_of(newest, attempts) if attempts else None
     seq = newest.record.continuation.seq
+    counters = Counters(attempts)
     return any(
         a.life == life
         and (
             (a.category is Category.TIMER and a.seq == seq)
-            or (a.committed and counter_before(a, a.kind, attempts) >= newest.counter)
+            or (a.committed and counters.before(a, a.kind) >= newest.counter)
         )
         for a in attempts
     )

@@ -140,5 +140,7 @@ def test_what_a_long_timeline_keeps_is_paired_whatever_was_left_out_and_put_in(s
     kept = [event for event in recorded if chance.random() > 0.03]
     replayed = [one for event in kept for one in (event, chance.choice(recorded))[: 2 if chance.random() < 0.03 else 1]]
     pairs = align(recorded, replayed, meaning)
-    alike = [(i, j) for i, j in pairs if i is not None and j is not None and meaning(recorded[i]) == meaning(replayed[j])]
+    alike = [
+        (i, j) for i, j in pairs if i is not None and j is not None and meaning(recorded[i]) == meaning(replayed[j])
+    ]
     assert len(alike) >= len(kept)

@@ -1,13 +1,14 @@
 """A wiped key starts again at seq 0; where clocks do not tell its lives apart, nothing is guessed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from app.replay.attempts import Attempt, Category
 from app.replay.evidence import Snapshot
-from app.replay.images import Images
-from app.replay.lives import assign_lives
+from app.replay.images import Counters, Images
+from app.replay.lives import assign_lives, unsettle_backwards
 from app.replay.select import Unanswerable
 from app.wire.records import MemoryBlob, StateSnapshot
 
@@ -53,3 +54,40 @@ def test_two_states_of_one_counter_are_a_conflict_in_any_order(order: tuple[int,
     images = Images([snapshots[at] for at in order], attempts(("start", 0, 10)), 0)
     with pytest.raises(Unanswerable, match="one life of a key has one state"):
         images.exact(1, first_start=False)
+
+
+class Read(Attempt):
+    """An attempt that counts how often anything of it is read."""
+
+    times = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        Read.times += 1
+        return super().__getattribute__(name)
+
+
+def reads_of(seqs: int, ask: Callable[[list[Attempt]], object]) -> int:
+    """How often attempts are read to answer a question about a key whose every seq waited once and was resumed."""
+    made: list[Attempt] = [
+        Read(b"k", seq, 10 * seq + step, Category.ACTIVATION, kind=kind, entry_step=step)
+        for seq in range(seqs)
+        for step, kind in enumerate(("start", "resume"))
+    ]
+    Read.times = 0
+    ask(made)
+    return Read.times
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        assign_lives,
+        lambda made: unsettle_backwards(made, []),
+        lambda made: Images([], made, 0),
+        lambda made: Counters(made).by_identity(),
+    ],
+)
+def test_a_long_history_costs_no_more_for_each_attempt_than_a_short_one(
+    ask: Callable[[list[Attempt]], object],
+) -> None:
+    assert reads_of(400, ask) <= 11 * reads_of(40, ask)
