@@ -121,8 +121,10 @@ def retries_of(attempt: Attempt | None) -> list[Retries]:
 
     Calls of one step and model have no order; equal ones were collapsed.
     """
+    if attempt is None or not provider_side(attempt):
+        return []
     told: dict[tuple[int, str], set[str]] = defaultdict(set)
-    for record in () if attempt is None else attempt.records:
+    for record in attempt.records:
         event = record.event
         if event.event_type == EventType.LLM_CALL:
             tries = event.attributes.get(ATTRIBUTE_ATTEMPTS, "1")

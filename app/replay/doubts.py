@@ -86,9 +86,6 @@ class Settler:
         self._base = base
         self._names = names
         self._loose = loose
-        self._strict = unseen(base, names)
-        self._looked_up = unseen(base, loose)
-        self._compared = _compared(base, names)
         self._settled: dict[Doubt, Settled] = {}
 
     def unsettled(self, doubts: Sequence[Doubt]) -> tuple[Doubt, str] | None:
@@ -127,6 +124,8 @@ class Settler:
         return False
 
     def _settle(self, doubt: Doubt) -> Settled:
+        strict, looked_up = unseen(self._base, self._names), unseen(self._base, self._loose)
+        compared = _compared(self._base, self._names)
         proven = told = False
         pinned = True
         constrained: str | None = None
@@ -142,10 +141,10 @@ class Settler:
             if varied.outcome != self._base.outcome:
                 continue  # it failed on a value of the wrong kind, which tells nothing
             told = True
-            same = _compared(varied, self._names) == self._compared
+            same = _compared(varied, self._names) == compared
             pinned = pinned and not same
-            moved = self._strict.moved(unseen(varied, self._names))
-            slipped = self._looked_up.moved(unseen(varied, self._loose))
+            moved = strict.moved(unseen(varied, self._names))
+            slipped = looked_up.moved(unseen(varied, self._loose))
             if (moved or slipped) and same:
                 return Settled(proven, [*moved, *slipped][0])
             # Where something that was compared moves as well, a looked-up product is pinned down by it.
