@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,6 +24,7 @@ from app.wire import identity
 from app.wire.records import EventType, LlmCacheBlob
 
 ATTRIBUTE_ATTEMPTS: Final = "beam_agents.attempts"
+CACHE_FIRST: Final = "cache-first"
 PROVIDER_SIDE: Final = "provider-side"
 MAX_TRIES: Final = 1_000
 
@@ -32,27 +33,34 @@ Entry = LlmCacheBlob.LlmCacheEntry
 
 @dataclass
 class Answers:
-    """The answers that a re-run is served with.
+    """The answers that a re-run is served with, by cache key.
 
-    `own` are the keys of answers that the attempt itself obtained. `cache` are served as hits, `provider` as if the
-    provider gave them; `sources` names the snapshot of each cache key. `withheld` are captured entries that this
-    attempt cannot have consumed. `found` is the cache without the attempt's own answers, `obtained` those.
+    `found` are those that the cache held, `own` those that the attempt itself obtained: served as hits like the rest,
+    or, where `mode` says so, as if the provider gave them. `sources` names the snapshot of each cache key. `withheld`
+    are captured entries that this attempt cannot have consumed.
     """
 
-    cache: LlmCacheBlob = field(default_factory=LlmCacheBlob)
-    provider: LlmCacheBlob = field(default_factory=LlmCacheBlob)
-    own: list[str] = field(default_factory=list)
+    found: dict[str, Entry] = field(default_factory=dict)
+    own: dict[str, Entry] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     withheld: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    mode: str = "cache-first"
+    mode: str = CACHE_FIRST
     created: dict[str, int] = field(default_factory=dict)  # when, of every captured entry
-    found: LlmCacheBlob = field(default_factory=LlmCacheBlob)
-    obtained: LlmCacheBlob = field(default_factory=LlmCacheBlob)
 
     def as_obtained(self) -> Answers:
         """The same answers, those that the attempt obtained coming from the provider's side, as they did."""
-        return replace(self, mode=PROVIDER_SIDE, cache=self.found, provider=self.obtained)
+        return replace(self, mode=PROVIDER_SIDE)
+
+    @property
+    def cache(self) -> LlmCacheBlob:
+        """What is served as hits."""
+        return _blob(self.found if self.mode == PROVIDER_SIDE else {**self.found, **self.own})
+
+    @property
+    def provider(self) -> LlmCacheBlob:
+        """What the provider's side answers."""
+        return _blob(self.own) if self.mode == PROVIDER_SIDE else LlmCacheBlob()
 
 
 class ToolAnswersError(ValueError):
@@ -165,44 +173,27 @@ class Consumer:
 def gather(consumer: Consumer, state: State, snapshots: Sequence[Snapshot]) -> Answers:
     """Collect the answers from the pre-image (when exact) and from the other snapshots."""
     answers = Answers()
-    chosen: dict[str, Entry] = {}
-    own: dict[str, Entry] = {}
     if state.fit.before and state.cache is not None:
         for entry in state.cache.entries:
-            chosen[entry.cache_key] = entry
+            answers.found[entry.cache_key] = entry
             answers.sources[entry.cache_key] = state.source
     for snapshot in snapshots:
         for entry in snapshot.record.llm_cache.entries:
             answers.created[entry.cache_key] = entry.created_at_ms
-            _consider(consumer, entry, snapshot.name, chosen, own, answers)
-    answers.own = list(own)
-    answers.found.entries.extend(chosen.values())
-    answers.obtained.entries.extend(own.values())
-    answers.cache.entries.extend({**chosen, **own}.values())
-    for blob in (answers.found, answers.obtained, answers.cache):
-        _stamp(blob)
+            _consider(consumer, entry, snapshot.name, answers)
     for key in answers.sources:
         answers.withheld.pop(key, None)
     return answers.as_obtained() if provider_side(consumer.attempt) else answers
 
 
-def _consider(
-    consumer: Consumer,
-    entry: Entry,
-    source: str,
-    chosen: dict[str, Entry],
-    own: dict[str, Entry],
-    answers: Answers,
-) -> None:
-    key = entry.cache_key
+def _consider(consumer: Consumer, entry: Entry, source: str, answers: Answers) -> None:
     reason = consumer.may_have(entry)
     if reason is not None:
-        answers.withheld[key] = f"{reason} ({source})"
-        return
-    if consumer.committed and entry.created_at_ms == consumer.clock_ms:
-        _take(entry, source, own, answers)
+        answers.withheld[entry.cache_key] = f"{reason} ({source})"
+    elif consumer.committed and entry.created_at_ms == consumer.clock_ms:
+        _take(entry, source, answers.own, answers)
     else:
-        _take(entry, source, chosen, answers)
+        _take(entry, source, answers.found, answers)
 
 
 def _take(entry: Entry, source: str, pool: dict[str, Entry], answers: Answers) -> None:
@@ -230,6 +221,9 @@ def _take(entry: Entry, source: str, pool: dict[str, Entry], answers: Answers) -
         )
 
 
-def _stamp(blob: LlmCacheBlob) -> None:
-    blob.state_schema_version = 1
-    blob.total_response_bytes = sum(len(entry.response) for entry in blob.entries)
+def _blob(entries: Mapping[str, Entry]) -> LlmCacheBlob:
+    return LlmCacheBlob(
+        state_schema_version=1,
+        entries=entries.values(),
+        total_response_bytes=sum(len(entry.response) for entry in entries.values()),
+    )

@@ -74,7 +74,7 @@ def _fields(recorded: Event, replayed: Event) -> Iterator[FieldPair]:
 def _attributes(recorded: Event, replayed: Event) -> Iterator[FieldPair]:
     calls = recorded.type == replayed.type == "LLM_CALL"
     left, right = recorded.attributes, replayed.attributes
-    for name in left if left.keys() == right.keys() else dict.fromkeys((*left, *right)):
+    for name in {**left, **right}:
         one, other = left.get(name), right.get(name)
         if one == other:
             continue
