@@ -2,23 +2,28 @@
 
 Three passes, each inside the gaps that the one before left: equal meaning, equal type and label,
 equal type. What is left over was removed or inserted. The work grows linearly with the number of
-events: long timelines are searched window by window, and a very long edit script is cut rather than
-searched for the shortest.
+events: long timelines are searched window by window, and where a window is too different for that, parted
+at runs of events that each side has just once.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Final
+from functools import partial
+from itertools import accumulate
+from typing import Final, TypeVar
 
 from app.replay.events import Event
 
 Pair = tuple[int | None, int | None]
 Matches = list[tuple[int, int]]
-Tokens = list[int]
+Tokens = Sequence[int]
+T = TypeVar("T")
 
 SEARCH_LIMIT: Final = 100  # edits looked for at once
 WINDOW: Final = 4 * SEARCH_LIMIT  # events of each side looked at together
+RUN: Final = 4  # events in a row by which two timelines are tied together
 
 
 def align(
@@ -38,24 +43,27 @@ def align(
     ]
     matches: Matches = []
     for token in passes:
-        matches = list(_filled(matches, recorded, replayed, token))
+        matches = list(_filled(matches, recorded, replayed, partial(_alike, token)))
     return list(_with_gaps(matches, recorded, replayed))
 
 
 def _filled(
-    matches: Matches, left: Sequence[Event], right: Sequence[Event], token: Callable[[Event], Hashable]
+    matches: Matches, left: Sequence[T], right: Sequence[T], fill: Callable[[Sequence[T], Sequence[T]], Matches]
 ) -> Iterator[tuple[int, int]]:
-    """The matches, and between them those of events that share a token."""
-    numbers: dict[Hashable, int] = {}
+    """The matches, and what `fill` finds between them."""
     at_left = at_right = 0
     for i, j in [*matches, (len(left), len(right))]:
         if at_left < i and at_right < j:
-            a = [numbers.setdefault(token(event), len(numbers)) for event in left[at_left:i]]
-            b = [numbers.setdefault(token(event), len(numbers)) for event in right[at_right:j]]
-            yield from ((at_left + m, at_right + n) for m, n in _common(a, b))
+            yield from ((at_left + m, at_right + n) for m, n in fill(left[at_left:i], right[at_right:j]))
         if i < len(left):
             yield i, j
         at_left, at_right = i + 1, j + 1
+
+
+def _alike(token: Callable[[Event], Hashable], left: Sequence[Event], right: Sequence[Event]) -> Matches:
+    """Matches of events that share a token."""
+    numbers: dict[Hashable, int] = {}
+    return _common(*([numbers.setdefault(token(event), len(numbers)) for event in side] for side in (left, right)))
 
 
 def _with_gaps(matches: Matches, left: Sequence[Event], right: Sequence[Event]) -> Iterator[Pair]:
@@ -72,7 +80,7 @@ def _with_gaps(matches: Matches, left: Sequence[Event], right: Sequence[Event]) 
         at_left, at_right = i + 1, j + 1
 
 
-def _common(left: Tokens, right: Tokens) -> Matches:
+def _common(left: Tokens, right: Tokens, *, anchored: bool = False) -> Matches:
     """A long common subsequence of two token lists, as index pairs in order."""
     size = min(len(left), len(right))
     head = 0
@@ -83,16 +91,17 @@ def _common(left: Tokens, right: Tokens) -> Matches:
         tail += 1
     found = [(i, i) for i in range(head)]
     a, b = left[head : len(left) - tail], right[head : len(right) - tail]
-    found += [(head + i, head + j) for i, j in _middle(a, b)]
+    found += [(head + i, head + j) for i, j in _middle(a, b, anchored)]
     found += [(len(left) - tail + i, len(right) - tail + i) for i in range(tail)]
     return found
 
 
-def _middle(left: Tokens, right: Tokens) -> Matches:
+def _middle(left: Tokens, right: Tokens, anchored: bool) -> Matches:
     """The same for lists that share neither head nor tail, window by window.
 
     What is found near the end of a window may be found better with what comes behind it, so the next one begins
-    well before, behind the last match that is kept.
+    well before, behind the last match that is kept. Where one window is too different to be searched, it all begins
+    anew between anchors; between these (`anchored`) it goes on from the furthest point.
     """
     shared = set(left) & set(right)
     a = [i for i, token in enumerate(left) if token in shared]
@@ -101,10 +110,12 @@ def _middle(left: Tokens, right: Tokens) -> Matches:
     at_a = at_b = 0
     while at_a < len(a) and at_b < len(b):
         end_a, end_b = at_a + WINDOW, at_b + WINDOW
-        piece, step_a, step_b = _search(
+        piece, (step_a, step_b), searched = _search(
             [left[i] for i in a[at_a:end_a]], [right[j] for j in b[at_b:end_b]], more=(end_a < len(a), end_b < len(b))
         )
-        if WINDOW in (step_a, step_b):
+        if not searched and not anchored:
+            return list(_filled(_anchors(left, right), left, right, partial(_common, anchored=True)))
+        if searched and WINDOW in (step_a, step_b):
             piece = [(i, j) for i, j in piece if max(i, j) < WINDOW - SEARCH_LIMIT]
             step_a, step_b = piece[-1][0] + 1, piece[-1][1] + 1
         found += [(a[at_a + i], b[at_b + j]) for i, j in piece]
@@ -112,11 +123,27 @@ def _middle(left: Tokens, right: Tokens) -> Matches:
     return found
 
 
-def _search(left: Tokens, right: Tokens, *, more: tuple[bool, bool]) -> tuple[Matches, int, int]:
+def _anchors(left: Tokens, right: Tokens) -> Matches:
+    """Where runs of tokens begin that each side has just once, but for those that lie the other way round."""
+    there = _once(right)
+    pairs = [(i, there[run]) for run, i in _once(left).items() if run in there]
+    before = accumulate((j for _, j in pairs), max, initial=-1)
+    behind = list(accumulate((j for _, j in reversed(pairs)), min, initial=len(right)))[-2::-1]
+    return [(i, j) for (i, j), low, high in zip(pairs, before, behind, strict=False) if low < j < high]
+
+
+def _once(tokens: Tokens) -> dict[tuple[int, ...], int]:
+    """The runs that are there just once, and where each begins; in order."""
+    runs = list(zip(*(tokens[at:] for at in range(RUN)), strict=False))
+    counted = Counter(runs)
+    return {run: at for at, run in enumerate(runs) if counted[run] == 1}
+
+
+def _search(left: Tokens, right: Tokens, *, more: tuple[bool, bool]) -> tuple[Matches, tuple[int, int], bool]:
     """Greedy shortest edit script (Myers) of bounded length.
 
-    Returns the matches and how far on each side they reach: to both ends, to one end behind which there is `more`, or,
-    when the bound is hit, to the furthest point found.
+    Returns the matches, how far on each side they reach, and whether that is to both ends, or to one behind which there
+    is `more`; when the bound is hit, it is to the furthest point found.
     """
     n, m = len(left), len(right)
     more_left, more_right = more
@@ -137,11 +164,11 @@ def _search(left: Tokens, right: Tokens, *, more: tuple[bool, bool]) -> tuple[Ma
             if x > n or y > m:
                 continue
             if (x == n and (more_left or y == m)) or (y == m and more_right):
-                return _trace_back(history, x, y, edits), x, y
+                return _trace_back(history, x, y, edits), (x, y), True
             if x + y > best[0] + best[1]:
                 best = (x, y, edits)
     x, y, edits = best
-    return _trace_back(history, x, y, edits), x, y
+    return _trace_back(history, x, y, edits), (x, y), False
 
 
 def _trace_back(history: list[dict[int, int]], x: int, y: int, edits: int) -> Matches:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -53,6 +54,15 @@ def test_every_event_stands_once_and_in_order(left: list[Event], right: list[Eve
     both: list[Pair] = [(i, j) for i, j in pairs if i is not None and j is not None]
     assert both == sorted(both)
     assert all(left[i or 0].type == right[j or 0].type for i, j in both)
+
+
+@given(st.lists(st.integers(0, 5), max_size=120), st.lists(st.integers(0, 5), max_size=120))
+def test_every_event_stands_once_however_often_the_search_is_cut(left: list[int], right: list[int]) -> None:
+    recorded, replayed = ([call(0, tokens=number) for number in numbers] for numbers in (left, right))
+    with mock.patch.multiple("app.replay.align", SEARCH_LIMIT=3, WINDOW=12, RUN=2):
+        pairs = align(recorded, replayed, meaning)
+    assert [i for i, _ in pairs if i is not None] == list(range(len(left)))
+    assert [j for _, j in pairs if j is not None] == list(range(len(right)))
 
 
 @given(events)
@@ -144,3 +154,16 @@ def test_what_a_long_timeline_keeps_is_paired_whatever_was_left_out_and_put_in(s
         (i, j) for i, j in pairs if i is not None and j is not None and meaning(recorded[i]) == meaning(replayed[j])
     ]
     assert len(alike) >= len(kept)
+
+
+@pytest.mark.parametrize("size", [5, 90, 150, 600, 2_000])
+def test_a_stretch_that_one_side_has_more_is_one_insertion_however_long(size: int) -> None:
+    chance = random.Random(size)
+    numbers = [chance.randrange(97) for _ in range(2_000 + size)]
+    events = [call(step, tokens=number) for step, number in enumerate(numbers)]
+    short = [call(0, "first"), *events[:1_000], *events[1_000 + size :], call(0, "last")]
+    long = [call(0, "other"), *events, call(0, "end")]
+    for recorded, replayed, side in ((short, long, "replayed-only"), (long, short, "recorded-only")):
+        tally = counts(rows_of(recorded, replayed))
+        assert (tally["rows"], tally[side]) == (len(long), size), tally
+        assert tally["equal"] >= 1_995, tally  # at its edges an event may be as good as the one before or behind
