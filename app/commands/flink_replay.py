@@ -119,9 +119,11 @@ def _replay(args: argparse.Namespace) -> tuple[Replayed, Fed | None]:
         last = max(one.first_ns for one in runs if one.ref in wanted)
         fed = [one for one in runs if (one.stream.job, one.key) in keys and one.first_ns <= last]
         after = [one for one in runs if (one.stream.job, one.key) in keys and one.first_ns > last]
-        captured = None if fed_from is None else fed_from.order
-        options = _options(args, build)
-        return Stretch(fed, runner, before, options, frozenset(wanted), after, captured).replay(), fed_from
+        given: dict[str, Any] = {}
+        if fed_from is not None:
+            given = {"captured": fed_from.order, "gaps": fed_from.gaps, "unsure": fed_from.unsure}
+        stretch = Stretch(fed, runner, before, _options(args, build), frozenset(wanted), after, **given)
+        return stretch.replay(), fed_from
 
 
 def _captured(args: argparse.Namespace) -> Fed | None:

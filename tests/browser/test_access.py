@@ -24,6 +24,7 @@ from tests.browser.test_sharing import _aside, _replay
 from tests.fixtures.postgres import Database, _copy
 from tests.fixtures.provider import CLIENT, SECRET, running
 from tests.golden.scenarios import scenario
+from tests.incidents.flink import LOGS, NAMES, bring_in
 from tests.web.conftest import configuration
 from tests.web.serving import serving
 
@@ -172,6 +173,29 @@ def test_a_viewer_sees_shapes_and_no_more(visitor: Page, house: House) -> None:
     assert answer is not None
     assert answer.status == 403
     expect(page.locator("main")).to_contain_text("Your role does not let you read the audit trail")
+    both_themes(page)
+
+
+def test_a_viewer_sees_recorded_runs_as_shapes(visitor: Page, house: House) -> None:
+    bring_in(house.database.app, LOGS / NAMES[2])
+    page = visitor
+    page.goto("/")
+    log_in(page, "vic+viewers")
+    page.get_by_role("link", name="Event logs", exact=True).click()
+    expect(page.locator("#runs")).to_have_text("3 runs")
+    expect(page.get_by_role("button", name="Import")).to_have_count(0)
+    both_themes(page)
+    page.get_by_label("problem").select_option("tool_call_failed")
+    page.get_by_role("button", name="Find").click()
+    expect(page.locator("#runs")).to_have_text("1 run")
+    page.get_by_role("link", name=re.compile(r"^run \d+$")).click()
+    expect(page.locator("#redaction")).to_have_text("●redacted")
+    expect(page.locator(".causes")).to_contain_text("tool_call_failed")
+    expect(page.locator("body")).not_to_contain_text("payment gateway said no")
+    both_themes(page)
+    page.get_by_role("link", name="Open event 0").click()
+    expect(page.locator("#fields")).to_be_visible()
+    expect(page.locator("body")).not_to_contain_text("refund order-2")
     both_themes(page)
 
 

@@ -16,7 +16,7 @@ from app.flink.logs import read_log
 from app.flink.records import INPUT
 from app.flink.rerun.captured import matched
 from app.flink.rerun.recorded import numbered
-from tests.fixtures.flink import KEY_PATH, LOG, example_log, example_runs
+from tests.fixtures.flink import KEY_PATH, LOG, example_log, example_log_without, example_runs
 from tests.flink.lines import traced_run
 
 ABOUT = About("desk", Typed("STRING", "StringSerializer"), Typed("ROW", "PickledRow"), 128, "0" * 64)
@@ -122,6 +122,73 @@ def test_what_has_no_counterpart_is_named_and_not_fed(
     assert {one["reason"] for one in found["sum"]["unknown"]} == {"memory_unknown"}
     assert run(desk_config, capture, "--build", "desk-v1", "--key", "ada", "--seq", "0") == 2
     assert "it holds no input of what was asked for" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("lost", "sure", "said"),
+    [
+        ((3,), 3, "captured input 3"),
+        ((0,), 0, "captured input 0"),
+        ((2, 3, 5), 2, "some of the captured inputs 1 to 3"),  # 1 and 2 are equal: either may be the one that is there
+    ],
+)
+def test_an_input_that_the_log_lacks_is_named_and_the_others_are_judged(
+    desk_config: Path,
+    write: Write,
+    tmp_path: Path,
+    lost: tuple[int, ...],
+    sure: int,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The capture counts: which input has no run is known, and what it left in memory is not."""
+    log = tmp_path / LOG.stem
+    log.write_bytes(example_log_without("ada", *lost))
+    capture = write(recorded())
+    assert run(desk_config, capture, "--build", "desk-v2", "--format", "json", logs=(log,)) == 1
+    found = told(capsys)
+    assert found["capture"]["without_run"] == [{"key": "ada", "seq": seq} for seq in lost]
+    assert found["capture"]["fed"] == 50 - len(lost)
+    ada = [one for one in found["inputs"] if one["key"] == "ada"]
+    after = ada[sure:]
+    assert {(one["verdict"], one["reason"]["code"]) for one in after} == {("irreproducible", "run_missing")}
+    assert said in after[0 if len(lost) == 1 else -1]["headline"]
+    assert {one["verdict"] for one in ada[:sure]} <= {"reproduced", "diverged"}
+    others = [one["verdict"] for one in found["inputs"] if one["key"] != "ada"]
+    assert set(others) == {"reproduced", "diverged"}
+    assert len(others) == len([one for one in recorded() if one.key != "ada"])
+    assert run(desk_config, capture, "--build", "desk-v1", "--key", "chen", logs=(log,)) == 0
+    assert f"captured, but not in the log, and not fed ({len(lost)}): ada #{lost[0]}" in capsys.readouterr().out
+
+
+def test_where_equal_inputs_leave_it_open_which_is_missing_that_is_said() -> None:
+    runs = read_log(b"\n".join([*traced_run("r1", "7", 1, "a"), *traced_run("r2", "7", 100, "b"),
+                                *traced_run("r3", "7", 200, "c")]) + b"\n", "events.log").runs  # fmt: skip
+    inputs = [Captured(7, seq, None, None, {"k": "7", "text": text}) for seq, text in enumerate("abbc")]
+    fed = matched(runs, inputs)
+    assert len(fed.without_run) == 1
+    assert (fed.gaps, fed.unsure) == ({"r3": ("some of the captured inputs 1 to 2",)}, {"r2"})
+    assert [one.value for one in numbered(fed.runs)] == [{"k": "7", "text": text} for text in "abc"]
+
+
+def test_equal_inputs_do_not_hide_that_one_is_missing() -> None:
+    """Two of three: whether the first, or the last, or the one between is lost, the runs look alike."""
+    runs = read_log(
+        b"\n".join([*traced_run("r1", "7", 1, "a"), *traced_run("r2", "7", 100, "a")]) + b"\n", "events.log"
+    )
+    inputs = [Captured(7, seq, None, None, {"k": "7", "text": "a"}) for seq in range(3)]
+    fed = matched(runs.runs, inputs)
+    assert (fed.gaps, fed.unsure) == ({}, {"r1", "r2"})
+    assert matched(runs.runs, inputs[:2]).unsure == frozenset()
+
+
+def test_an_input_whose_place_is_open_is_not_guessed() -> None:
+    """It was cut short, and either of two captured inputs may be it: it is fed with neither."""
+    lines = [*traced_run("r1", "7", 1, "a"), *traced_run("r2", "7", 100, "?")[1:], *traced_run("r3", "7", 200, "d")]
+    runs = read_log(b"\n".join(lines) + b"\n", "events.log").runs
+    inputs = [Captured(7, seq, None, None, {"k": "7", "text": text}) for seq, text in enumerate("abcd")]
+    fed = matched(runs, inputs)
+    assert [one.input_missing for one in fed.runs] == [False, True, False]
 
 
 def test_a_gate_may_count_from_anywhere(desk_config: Path, write: Write, capsys: pytest.CaptureFixture[str]) -> None:

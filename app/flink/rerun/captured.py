@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +31,8 @@ class Fed:
     without_run: tuple[tuple[str, int], ...] = ()  # captured inputs: key, number in the capture
     without_input: tuple[tuple[str | None, int, str], ...] = ()  # runs: key, number in the log, ref
     logged: bool = True
+    gaps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by ref, what the log lacks just before a run
+    unsure: frozenset[str] = frozenset()  # refs of runs before which it may lack an input
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -84,7 +86,8 @@ def alone(inputs: Sequence[Captured]) -> Fed:
 
 
 def matched(runs: Sequence[Run], inputs: Sequence[Captured]) -> Fed:
-    """Give each run its captured input. Raises `ValueError` where the two are not of one stretch."""
+    """Give each run its captured input; what the log lacks between is told. Raises `ValueError` where the two are not
+    of one stretch."""
     jobs = sorted({run.stream.job for run in runs})
     if len(jobs) > 1:
         raise ValueError(f"the logs are of {len(jobs)} jobs ({', '.join(jobs)}), but a capture is of one")
@@ -92,21 +95,23 @@ def matched(runs: Sequence[Run], inputs: Sequence[Captured]) -> Fed:
     by_key: dict[str, dict[int, Captured]] = {}
     for one in inputs:
         by_key.setdefault(key_text(one.key), {})[one.seq] = one
-    first = {key: _first(key, held, logged) for key, held in by_key.items()}
+    placed = {key: _placed(key, held, logged) for key, held in by_key.items()}
     order: list[str] = []
-    given: dict[str, Any] = {}
     loose: list[tuple[str, int]] = []
     for one in inputs:
         key = key_text(one.key)
-        run = logged.get((key, one.seq - first[key]))
+        run = placed[key].runs.get(one.seq)
         if run is None:
             loose.append((key, one.seq))
-            continue
-        order.append(run.ref)
-        given[run.ref] = one.payload
+        else:
+            order.append(run.ref)
+    given = {ref: payload for each in placed.values() for ref, payload in each.payloads.items()}
+    gaps = {ref: names for each in placed.values() for ref, names in each.gaps.items()}
     whole = tuple(_with_input(run, given[run.ref]) if run.ref in given else run for run in runs)
-    lacking = tuple((key, seq, run.ref) for (key, seq), run in logged.items() if run.ref not in given)
-    return Fed(whole, tuple(order), len(inputs), tuple(loose), lacking)
+    paired = set(order)
+    lacking = tuple((key, seq, run.ref) for (key, seq), run in logged.items() if run.ref not in paired)
+    unsure = frozenset(ref for each in placed.values() for ref in each.unsure)
+    return Fed(whole, tuple(order), len(inputs), tuple(loose), lacking, gaps=gaps, unsure=unsure)
 
 
 def key_text(key: Any) -> str:
@@ -116,8 +121,79 @@ def key_text(key: Any) -> str:
     return key if isinstance(key, str) else json.dumps(key, ensure_ascii=False, separators=(",", ":"))
 
 
-def _first(key: str, held: Mapping[int, Captured], logged: Mapping[tuple[str | None, int], Run]) -> int:
-    """The captured number of the log's first input of a key: 0, else the capture's first; what the inputs fit."""
+@dataclass(frozen=True)
+class _Placed:
+    """The runs of a key by their captured numbers, the input of each (by ref), and what the log lacks before it.
+
+    `unsure` are runs before which it may lack an input, for equal ones were captured later.
+    """
+
+    runs: Mapping[int, Run]
+    payloads: Mapping[str, Any]
+    gaps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unsure: frozenset[str] = frozenset()
+
+
+def _placed(key: str, held: Mapping[int, Captured], logged: Mapping[tuple[str | None, int], Run]) -> _Placed:
+    """Put the runs of a key to its captured inputs: one by one, else around what the log lacks."""
+    first, wrong = _first(key, held, logged)
+    own = [run for (whose, _), run in sorted(logged.items(), key=lambda item: item[0][1]) if whose == key]
+    around = _around_gaps(own, [held[seq] for seq in sorted(held)])
+    if first is not None:
+        runs = {seq: run for seq in held if (run := logged.get((key, seq - first))) is not None}
+        unsure = around.unsure if around is not None else frozenset()
+        return _Placed(runs, {run.ref: held[seq].payload for seq, run in runs.items()}, unsure=unsure)
+    if around is None:
+        raise ValueError(wrong)
+    return around
+
+
+def _around_gaps(runs: Sequence[Run], inputs: Sequence[Captured]) -> _Placed | None:
+    """Put runs to inputs, both in order, where some inputs have no run; None where they do not fit so either.
+
+    Equal inputs leave it open which of them is missing. A run gets the input that all its possible places agree on.
+    """
+    soonest, latest = _walk(runs, inputs), _walk(runs[::-1], inputs[::-1])
+    if soonest is None or latest is None:
+        return None
+    latest = [len(inputs) - 1 - at for at in reversed(latest)]
+    found, payloads, gaps, unsure = {}, {}, {}, set()
+    before, certain = -1, True
+    for number, (run, low, high) in enumerate(zip(runs, soonest, latest, strict=True)):
+        possible = [inputs[at].payload for at in range(low, high + 1) if _fits(run, inputs[at].payload)]
+        found[inputs[low].seq] = run
+        if all(payload == possible[0] for payload in possible):
+            payloads[run.ref] = possible[0]
+        if low > before + 1 and certain and low == high:
+            gaps[run.ref] = tuple(f"captured input {one.seq}" for one in inputs[before + 1 : low])
+        elif low > before + 1:  # even where all come as soon as they can, some are missing
+            begin, end = inputs[before + certain], inputs[high - (low == high)]
+            gaps[run.ref] = (f"some of the captured inputs {begin.seq} to {end.seq}",)
+        elif low == number < high:
+            unsure.add(run.ref)
+        before, certain = low, low == high
+    return _Placed(found, payloads, gaps, frozenset(unsure))
+
+
+def _walk(runs: Sequence[Run], inputs: Sequence[Captured]) -> list[int] | None:
+    """For each run the first input after that of the run before that it can have begun with."""
+    places: list[int] = []
+    at = -1
+    for run in runs:
+        at = next((n for n in range(at + 1, len(inputs)) if _fits(run, inputs[n].payload)), len(inputs))
+        if at == len(inputs):
+            return None
+        places.append(at)
+    return places
+
+
+def _first(
+    key: str, held: Mapping[int, Captured], logged: Mapping[tuple[str | None, int], Run]
+) -> tuple[int | None, str]:
+    """The captured number of the log's first input of a key: 0, else the capture's first; what the inputs fit.
+
+    None, and why, where neither fits.
+    """
     wrong = ""
     for first in dict.fromkeys((0, min(held))):
         found = [(seq, logged.get((key, seq - first))) for seq in held]
@@ -126,13 +202,11 @@ def _first(key: str, held: Mapping[int, Captured], logged: Mapping[tuple[str | N
             seq, run = differ[0]
             wrong = wrong or (
                 f"key {key}, number {seq}: the capture holds {_short(held[seq].payload)}, but run {run.ref} of the log"
-                f" got {_short(_logged(run))}; the two are not of the same stretch, or the log lacks an input before it"
+                f" got {_short(_logged(run))}; the two are not of the same stretch"
             )
         elif any(run is not None for _, run in found):
-            return first
-    if wrong:
-        raise ValueError(wrong)
-    return 0
+            return first, ""
+    return (None, wrong) if wrong else (0, "")
 
 
 def _given(run: Run) -> Record | None:

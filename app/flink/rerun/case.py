@@ -15,10 +15,10 @@ ENGINE: Final = "hindcast-flink"
 CODES: Final = frozenset(
     {
         "agent_refused", "blocked", "confined", "cpu_limit", "crashed", "diverged", "exited_early", "garbled_result",
-        "killed_by_signal", "memory_limit", "memory_unknown", "model_request", "no_answer", "no_input", "no_one_run",
-        "plan_refused", "process_limit", "processed_answer", "record_unproven", "refused_confinement",
-        "request_unproven", "result_too_large", "sandbox_lost", "scratch_limit", "stand_in", "time_limit",
-        "truncated", "unfinished", "unsupported", "what_if",
+        "killed_by_signal", "memory_limit", "memory_unknown", "model_request", "next_missing", "no_answer", "no_input",
+        "no_one_run", "plan_refused", "process_limit", "processed_answer", "record_unproven", "refused_confinement",
+        "request_unproven", "result_too_large", "run_missing", "sandbox_lost", "scratch_limit", "stand_in",
+        "time_limit", "truncated", "unfinished", "unsupported", "what_if",
     }
 )  # fmt: skip
 MODES: Final = frozenset({"replay", "what-if"})
@@ -39,14 +39,17 @@ class Source(StrEnum):
     """Where the short-term memory of an input comes from."""
 
     LOG = "the log, at the beginning of the run"
-    RERUN = "the re-run of the inputs before it, each of which came out as recorded"
+    RERUN = "the re-run of all inputs before it, each of which came out as recorded"
+    FORWARD = "the re-run of the inputs before it in the log, each of which came out as recorded"
     EMPTY = "empty: the record begins where the job began"
     ASSUMED = "taken to be empty: the record does not say"
     GROWN = "the re-run of the inputs before it, each of which came out as recorded, from one taken to be empty"
     CARRIED = "the re-run of the inputs before it, not all of which came out as recorded"
+    GAP = "the re-run of those inputs before it that the log holds"
 
     @property
     def known(self) -> bool:
+        """Whether it is what the run really had. That a log lacks no input of a key, only a capture says."""
         return self in (Source.LOG, Source.RERUN, Source.EMPTY)
 
 
@@ -95,7 +98,7 @@ class Case:
     """One re-run input: the record, what came out, and what it rests on.
 
     `reference` is the same input run by the build that made the record, where that is another one; `vouched` says
-    that it came out as recorded.
+    that it came out as recorded. `lost` names the inputs of its key before it of which nobody knows what they left.
     """
 
     recorded: Recorded
@@ -109,3 +112,4 @@ class Case:
     reference_build: str = ""
     vouched: bool = True
     next_memory: Mapping[str, Any] | None = None
+    lost: tuple[str, ...] = ()

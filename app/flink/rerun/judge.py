@@ -34,6 +34,7 @@ from app.replay.verdict import (
 from app.replay.verdict import Outcome as Found
 
 VERSION: Final = "1"
+AFTER_MISSING: Final = "next_missing"  # it came out as recorded, and the next run that the log has is not the next one
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,9 @@ class _Judge:
             return self._what_if(rows)
         if first is not None:
             return self._differs(first)
-        return self._same()
+        # Equal by chance, or because nothing that is compared shows it: that it is the same run nobody can say.
+        unsure = self._unvouched_reads() if self.case.memory in (Source.GAP, Source.CARRIED) else []
+        return self._memory_unknown("It did what was recorded", unsure) if unsure else self._same()
 
     def _kept_out(self) -> bool:
         """Whether the sandbox is why it failed; in a what-if, why something that was allowed did not answer."""
@@ -140,6 +143,9 @@ class _Judge:
                 "Say which build made this log: --recorded-by NAME, or live_from and live_to of that build.",
             )
         if case.reference is not None and not case.vouched and not case.live:
+            if case.lost and case.reference.reads:
+                what = "The build that made the record does not come out as recorded either"
+                return self._lost(what, case.reference.reads)
             return _irreproducible(
                 "record_unproven",
                 f"The build that made the record, {case.reference_build}, does not come out as recorded itself, so"
@@ -267,6 +273,8 @@ class _Judge:
         unknown = self._unvouched_reads()
         if unknown:
             return self._memory_unknown("It differs", unknown)
+        if first.surface == MEMORY and self._hole_after():
+            return self._next_missing()
         doubtful = self._stand_ins_before(first)
         if doubtful:
             return _irreproducible(
@@ -280,10 +288,46 @@ class _Judge:
         return _Stop(Found.DIVERGED, Reason("diverged", f"The two part at event {first.ordinal}, {what}{fields}."))
 
     def _memory_unknown(self, what: str, reads: Sequence[str]) -> _Stop:
+        if self.case.lost:
+            return self._lost(what, reads)
+        if self.case.memory is Source.FORWARD:
+            return _irreproducible(
+                "memory_unknown",
+                f"{what}, and it read {_listed(reads)} from the memory that the inputs before it in the log left. A log"
+                " is best effort: whether it lacks one of them nobody can say.",
+                "Hand in a capture of the inputs with --capture, which counts them; or a log that holds memory.",
+            )
         return _irreproducible(
             "memory_unknown",
             f"{what}, and it read {_listed(reads)} from a memory that nobody vouches for ({self.case.memory}).",
             "Say --begins-empty where the log begins with the job, or hand in the memory with --memory.",
+        )
+
+    def _lost(self, what: str, reads: Sequence[str]) -> _Stop:
+        whose = f"key {self.recorded.run.key}" if self.recorded.run.key is not None else "its key"
+        return _irreproducible(
+            "run_missing",
+            f"{what}, and it read {_listed(reads)} from the memory of {whose}, to which the log holds no run of"
+            f" {_listed(self.case.lost)}: what that left there is not known.",
+            "Hand in the part of the log that holds it; the inputs of other keys are judged without it.",
+        )
+
+    def _hole_after(self) -> bool:
+        """Whether what the next run began with is not even what the build that made the record leaves.
+
+        Then an input between the two may be missing from the log, and the next run says nothing of this one.
+        """
+        after = self.case.next_memory
+        recording = self.case.reference if self.knows_calls else None
+        return after is not None and (recording is None or from_wire(recording.memory) != dict(after))
+
+    def _next_missing(self) -> _Stop:
+        at = self.recorded.seq
+        return _irreproducible(
+            AFTER_MISSING,
+            "All of its events came out as recorded, but the memory that it leaves is not what the next run of the key"
+            f" in the log began with: an input between number {at} and that one may be missing from the log.",
+            "Hand in the part of the log between the two, or a capture of the inputs: it counts them.",
         )
 
     def _unvouched_reads(self) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from app.flink.inside.messages import Call, Ending, Exchange, Input, InputResult, Outcome, Request, ToolAnswer
 from app.flink.model import Run
 from app.flink.rerun.case import Case, Options, Proof, Ran, Runner, Source
-from app.flink.rerun.judge import judge, unjudged
+from app.flink.rerun.judge import AFTER_MISSING, judge, unjudged
 from app.flink.rerun.recorded import Recorded, from_wire, numbered, to_wire
 from app.replay.verdict import Outcome as Found
 from app.replay.verdict import Reason, Report
@@ -81,11 +81,14 @@ class Stretch:
         wanted: frozenset[str] | None = None,
         after: Sequence[Run] = (),
         captured: Sequence[str] | None = None,
+        gaps: Mapping[str, Sequence[str]] | None = None,
+        unsure: frozenset[str] = frozenset(),
     ) -> None:
         """`wanted` are the runs to report on; the others only lead up to them.
 
         Those in `after` are not run: what memory they begin with is what a run before should have left. `captured` are
-        the runs with a captured input, in the capture's order: they alone are fed, and in that order.
+        the runs with a captured input, in the capture's order: they alone are fed, and in that order. `gaps` name by
+        run the inputs that came before it and of which the log holds nothing; before those in `unsure` some may be so.
         """
         later = {run.ref for run in after}
         whole = numbered([*runs, *after])
@@ -101,6 +104,24 @@ class Stretch:
             fed = sorted((one for one in self._given if one.run.ref in place), key=lambda one: place[one.run.ref])
         self._reported = [one for one in fed if wanted is None or one.run.ref in wanted]
         self._usable = [one for one in fed if _refused(one) is None]
+        self._complete = captured is not None
+        self._unsure = unsure
+        self._lost = dict(self._missing(fed, gaps or {}))
+
+    def _missing(
+        self, fed: Sequence[Recorded], gaps: Mapping[str, Sequence[str]]
+    ) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """By run, the inputs of its key before it that could not be fed; memory in the log makes up for all of them."""
+        held: dict[str, list[str]] = {}
+        for one in fed:
+            names = held.setdefault(self._key(one), [])
+            names += gaps.get(one.run.ref, ())
+            if one.memory is not None:
+                names.clear()
+            yield one.run.ref, tuple(names)
+            refused = _refused(one)
+            if refused is not None:
+                names.append(f"input {one.seq}, which could not be fed ({refused[1].code})")
 
     @property
     def _own(self) -> bool:
@@ -217,9 +238,13 @@ class Stretch:
                 reference_build="" if reference is None else reference.build,
                 vouched=reference is None or self._good[one.run.ref],
                 next_memory=nexts.get(one.run.ref),
+                lost=self._lost[one.run.ref],
             )
             if reference is None:
-                good = self._good[one.run.ref] = judge(case).verdict.outcome is Found.REPRODUCED
+                verdict = judge(case).verdict
+                good = verdict.outcome is Found.REPRODUCED
+                # What came after it in the log is not known, but what it did itself is as recorded.
+                self._good[one.run.ref] = good or bool(verdict.reason and verdict.reason.code == AFTER_MISSING)
                 clean[key] = clean.get(key, True) and good
             cases.append(case)
         return cases
@@ -227,14 +252,18 @@ class Stretch:
     def _source(self, one: Recorded, clean: bool | None) -> Source:
         if one.memory is not None:
             return Source.LOG
+        if self._lost[one.run.ref]:
+            return Source.GAP
         if clean is None:
             # Of an input that others came before, which were not fed, only those could tell.
             told = one.seq == 0 and (self._options.begins_empty or one.key in self._options.memory)
-            return Source.EMPTY if told else Source.ASSUMED
+            return Source.EMPTY if told and one.run.ref not in self._unsure else Source.ASSUMED
         if not clean:
             return Source.CARRIED
         begun = self._options.begins_empty or bool(self._options.memory)
-        return Source.RERUN if begun else Source.GROWN
+        if not begun:
+            return Source.GROWN
+        return Source.RERUN if self._complete and one.run.ref not in self._unsure else Source.FORWARD
 
     def _next_memories(self) -> dict[str, Mapping[str, Any]]:
         """What the next run of the same key began with, by run."""

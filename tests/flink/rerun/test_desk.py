@@ -1,16 +1,19 @@
 """The example desk, recorded in the framework's own runner, re-run with three builds inside the sandbox."""
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
 
 from app.flink.inside.messages import Handling
+from app.flink.keys import parse_paths
+from app.flink.logs import read_log
 from app.flink.model import Run
 from app.flink.rerun import render, stretch
 from app.flink.rerun.case import Options
 from app.flink.rerun.stretch import Replayed, Stretch, summed
 from app.jobs.flink_runs import SandboxedBuild
-from tests.fixtures.flink import example_runs
+from tests.fixtures.flink import KEY_PATH, LOG, example_log_without, example_runs
 
 Desk = Callable[[str], SandboxedBuild]
 ACCEPTED = {"tool:issue_refund": Handling(answer="accepted", has_answer=True)}
@@ -169,6 +172,56 @@ def test_a_memory_that_nobody_vouches_for_makes_a_difference_worthless(desk: Des
     known = options(begins_empty=False, memory={"ada": {"visits": 1, "refunded": 3_300, "last.text": "x"}})
     (report,) = Stretch(second, desk("v1"), desk("v1"), known).replay().reports
     assert report.verdict.exit_code == 0
+
+
+def of_keys(replayed: Replayed) -> dict[str, list[tuple[str, str]]]:
+    """Verdict and reason of each input, by key."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for one, report in zip(replayed.inputs, replayed.reports, strict=True):
+        reason = report.verdict.reason
+        found.setdefault(one.key, []).append((str(report.verdict.outcome), reason.code if reason else ""))
+    return found
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_an_input_that_the_log_lost_whole_makes_nothing_diverge(
+    desk: Desk, limited: Replayed, runs: list[Run], version: str
+) -> None:
+    """Nothing says that it is missing: what comes after it reads a memory that does not fit; other keys are judged."""
+    held = list(read_log(example_log_without("ada", 3), LOG.name, parse_paths([KEY_PATH])).runs)
+    assert len(held) == len(runs) - 1
+    replayed = Stretch(held, desk(version), desk("v1"), options()).replay()
+    found, whole = of_keys(replayed), of_keys(limited)
+    ada = found.pop("ada")
+    assert ada[:3] == (whole["ada"][:3] if version == "v2" else [("reproduced", "")] * 3)
+    # Every answer of the desk counts the visits, so all of them differ; nobody can say that this is the build's doing.
+    reason = "memory_unknown" if version == "v1" else "record_unproven"
+    assert set(ada[3:]) == {("irreproducible", reason)}
+    if version == "v1":
+        first = next(
+            r for one, r in zip(replayed.inputs, replayed.reports, strict=True) if (one.key, one.seq) == ("ada", 3)
+        )
+        assert "read visits" in first.verdict.headline
+        assert "whether it lacks one of them nobody can say" in first.verdict.headline
+        assert {code for codes in found.values() for code in codes} == {("reproduced", "")}
+    else:
+        assert found == {key: codes for key, codes in whole.items() if key != "ada"}
+
+
+def test_an_input_that_could_not_be_fed_is_named_by_what_comes_after_it(desk: Desk, runs: list[Run]) -> None:
+    """The log lost the first line of one run; what that input left in memory is not known, whatever others left."""
+    own = [run for run in runs if run.key == "ada"]
+    at = 4
+    headless = dataclasses.replace(own[at], entries=own[at].entries[1:], input_missing=True)
+    held = [*own[:at], headless, *own[at + 1 :]]
+    replayed = Stretch(held, desk("v1"), desk("v1"), options()).replay()
+    (found,) = of_keys(replayed).values()
+    assert found[:at] == [("reproduced", "")] * at
+    assert found[at] == ("unusable", "no_input")
+    assert set(found[at + 1 :]) == {("irreproducible", "run_missing")}
+    assert f"no run of input {at}, which could not be fed (no_input)" in replayed.reports[at + 1].verdict.headline
+    other = of_keys(Stretch(held, desk("v2"), desk("v1"), options()).replay())["ada"]
+    assert set(other[at + 1 :]) == {("irreproducible", "run_missing")}
 
 
 def test_a_long_stretch_is_run_in_pieces_that_share_memory(

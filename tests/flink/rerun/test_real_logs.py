@@ -92,6 +92,27 @@ def test_the_result_of_a_durable_function_is_in_no_log_and_is_never_made_up(flin
     assert wrong.reason.code == "stand_in"
 
 
+def test_a_run_that_the_log_lost_is_not_held_against_the_one_before_it(flink_build: Runners) -> None:
+    """The next run of the key began with a count that the build never leaves: an input between may be missing."""
+    build = flink_build("RefundAgent", "refunds:RefundAgent", AGENTS)
+    data = (DATA / TRACED).read_bytes().replace(b'"value":{"count":1}', b'"value":{"count":7}')
+    found = {}
+    for agent in ("RefundAgent", "Miscounting"):
+        held = read_log(data, TRACED).runs
+        other = flink_build(agent, f"refunds:{agent}", AGENTS)
+        done = Stretch(held, other, build, Options()).replay()
+        found[agent] = {
+            (one.key, one.seq): report.verdict for one, report in zip(done.inputs, done.reports, strict=True)
+        }
+    for verdicts in found.values():
+        first = verdicts["c1", 0]
+        assert first.reason is not None
+        assert (first.exit_code, first.reason.code) == (3, "next_missing")
+        assert "an input between number 0 and that one may be missing" in first.headline
+        assert verdicts["c2", 0].exit_code == 0
+        assert verdicts["c1", 1].first_divergence is not None  # it is fed with what the log says that it had
+
+
 def test_two_jobs_in_one_log_share_no_memory(flink_build: Runners) -> None:
     """The first one ran to its end; the second was killed while two keys waited for a tool."""
     done = replayed(flink_build, SLF4J)
