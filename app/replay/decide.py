@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from app.replay import compare, missing
+from app.replay.alike import held_against
 from app.replay.attempts import Attempt
 from app.replay.doubts import Doubt, Settler, of_reads
 from app.replay.plan import Plan
@@ -17,7 +18,6 @@ from app.replay.rerun_pb2 import RerunResult
 from app.replay.serving import Orders
 from app.replay.surfaces import Judged
 from app.replay.suspicion import CACHE, SERVING, Suspect, Weight, unseen
-from app.replay.timeline import compare_run
 from app.replay.verdict import Outcome, Reason, Row, RowState
 
 
@@ -56,7 +56,7 @@ class Case:
         confined = missing.confined_difference(self.result)
         if confined is not None:
             yield confined
-        if self._unsteady():
+        if self._unsteady() or (self._only_memory() and self.settler.unsteady_memory()):
             yield missing.unsteady()
         certain = [suspect for suspect in self.suspects if suspect.weight is not Weight.KIND]
         if certain:
@@ -99,13 +99,20 @@ class Case:
         """Whether the same code on the same inputs comes out differently when it is run once more."""
         return self.settler.unsteady()
 
+    def _only_memory(self) -> bool:
+        """Whether nothing but the memory left behind differs."""
+        return all(row.surface == compare.MEMORY for row in self.rows if row.differs)
+
     def _depends_on_order(self, names: Sequence[str]) -> bool:
         """Whether another order of answers comes out as recorded too, with something else that was not compared."""
         if self.orders is None:
             return False
         own = unseen(self.result, names)
         for _, other in self.orders.runs():
-            if own.moved(unseen(other, names)) and not compare_run(self.orders.plan, other).differs:
+            if (
+                own.moved(unseen(other, names))
+                and not held_against(self.orders.plan, other, self.settler.runner).differs
+            ):
                 return True
         return not self.orders.complete
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
+from app.replay.drawn import canonical_memory, canonical_wait
 from app.replay.mapping import content
 from app.replay.rerun_pb2 import RerunRequest, RerunResult
 from app.replay.runner import FINISHED, Runner
 from app.replay.suspicion import Suspect, Weight, scalar_variants, unseen, variants, varied_json
-from app.wire.records import MemoryBlob
+from app.wire.records import Continuation, MemoryBlob, serialize
 
 LIMIT: Final = 12
 
@@ -81,7 +83,7 @@ class Settler:
         self, runner: Runner, request: RerunRequest, base: RerunResult, names: Sequence[str], loose: Sequence[str] = ()
     ) -> None:
         """`names` are products that were not compared, `loose` those that were only looked up in a stream."""
-        self._runner = runner
+        self.runner = runner
         self._request = request
         self._base = base
         self._names = names
@@ -106,8 +108,20 @@ class Settler:
 
     def unsteady(self) -> bool:
         """Whether the very same request comes out differently once more; a run without a result tells nothing."""
-        again = self._runner.run(self._request).result
-        return again is not None and _products(again) != _products(self._base)
+        again = self._again
+        if again is None:
+            return False
+        waits = [canonical_wait(result.continuation) for result in (again, self._base)]
+        return _products(again, waits[0]) != _products(self._base, waits[1])
+
+    def unsteady_memory(self) -> bool:
+        """Whether the very same request leaves another memory once more."""
+        again = self._again
+        return again is not None and canonical_memory(again.memory) != canonical_memory(self._base.memory)
+
+    @cached_property
+    def _again(self) -> RerunResult | None:
+        return self.runner.run(self._request).result
 
     def explains(self, doubt: Doubt, *, committed: bool) -> bool:
         """Whether a run with another value goes another way, so that a difference may be the value's doing.
@@ -116,7 +130,7 @@ class Settler:
         """
         endings = (RerunResult.COMPLETED, RerunResult.SUSPENDED)
         for request in doubt.requests(self._request):
-            varied = self._runner.run(request).result
+            varied = self.runner.run(request).result
             if varied is None or varied.outcome == RerunResult.CACHE_MISS:
                 return True
             if (varied.outcome in endings) == committed and _products(varied) != _products(self._base):
@@ -130,7 +144,7 @@ class Settler:
         pinned = True
         constrained: str | None = None
         for request in doubt.requests(self._request):
-            finished = self._runner.run(request)
+            finished = self.runner.run(request)
             varied = finished.result if finished.ending == FINISHED else None
             if varied is None:
                 continue
@@ -164,9 +178,9 @@ def _compared(result: RerunResult, names: Sequence[str]) -> tuple[frozenset[byte
     return frozenset(content(event) for event in result.events), frozenset(args)
 
 
-def _products(result: RerunResult) -> tuple[object, ...]:
-    """Everything that a run produced."""
-    continuation = result.continuation.SerializeToString(deterministic=True)
+def _products(result: RerunResult, wait: Continuation | None = None) -> tuple[object, ...]:
+    """Everything that a run produced but the memory it left; `wait` stands in for its continuation."""
+    continuation = serialize(result.continuation if wait is None else wait)
     detail = result.dead_letter.detail
     return result.outcome, list(result.events), list(result.intents), list(result.outputs), continuation, detail
 

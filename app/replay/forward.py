@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from app.replay import serving
+from app.replay.alike import held_against
 from app.replay.attempts import Attempt
 from app.replay.batches import Members, flush_of
 from app.replay.evidence import Evidence
@@ -18,7 +19,7 @@ from app.replay.plan import Planner
 from app.replay.rerun_pb2 import RerunResult
 from app.replay.runner import FINISHED, Runner
 from app.replay.select import Target, Unanswerable, intent_of, kind_of
-from app.replay.timeline import committed, compare_run
+from app.replay.timeline import committed
 from app.wire.records import AgentEnvelope, LlmCacheBlob, serialize
 
 
@@ -91,7 +92,7 @@ class Forward:
         result = finished.result
         if finished.ending != FINISHED or result is None or not committed(result):
             return None
-        if result.longterm_read or result.refusals or compare_run(plan, result).differs:
+        if result.longterm_read or result.refusals or held_against(plan, result, self.runner).differs:
             return None
         return result
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.replay import compare, missing
+from app.replay.alike import held_against
 from app.replay.attempts import Attempt
 from app.replay.decide import Case, suspicious_serving
 from app.replay.digests import file_digests, products
@@ -121,7 +122,7 @@ class Judge:
         )
 
     def _compared(self, base: Verdict, result: RerunResult, attempt: Attempt, doubtful: Sequence[Suspect]) -> Report:
-        comparison = compare_run(self.plan, result)
+        comparison = held_against(self.plan, result, self.runner)
         if comparison.differs and (other := self._otherwise(result)) is not None:
             return other
         judged = judge_surfaces(self.plan, attempt, result, comparison.rows)
@@ -175,12 +176,12 @@ class Judge:
             return None
         for plan in other_retries(self.plan):
             finished = self.runner.run(plan.request)
-            if finished.result is not None and not compare_run(plan, finished.result).differs:
+            if finished.result is not None and not held_against(plan, finished.result, self.runner).differs:
                 return self._settled_by(plan, finished, "the provider's failures came before other calls of their step")
         if (orders := self._orders(result)) is None:
             return None
         for finished, other in orders.runs():
-            if not compare_run(orders.plan, other).differs:
+            if not held_against(orders.plan, other, self.runner).differs:
                 note = "several answers were waited for at one time; another order of them fits"
                 return self._settled_by(orders.plan_of(finished), finished, note)
         return None

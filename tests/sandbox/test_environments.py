@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.replay.runner import FINISHED
 from app.sandbox import drivers
 from app.sandbox.environment import InterpreterError, look_at
 from app.sandbox.model import SandboxError
@@ -112,6 +113,13 @@ def test_a_module_that_starts_threads_is_not_preloaded(venv: Path) -> None:
         pytest.raises(SandboxError, match="preload names 'threaded', which starts threads"),
     ):
         sandbox.run(request_for("nice:greet"), QUICK)
+
+
+def test_a_thread_of_the_drivers_own_is_not_laid_at_a_modules_door(venv: Path) -> None:
+    install(venv, "threaded", "1", "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n")
+    install(venv, "plain", "1", "VALUE = 1\n")
+    with sandbox_in(venv, preload=["threaded"], libraries=["plain"]) as sandbox:
+        assert sandbox.run(request_for("nice:greet"), QUICK).ending == FINISHED
 
 
 def test_what_is_missing_is_said_at_once(tmp_path: Path) -> None:

@@ -7,7 +7,10 @@ whatever else happens in either process, but for the tool `noisy`.
 import asyncio
 import json
 import random
+import time
+import uuid
 import zlib
+from datetime import UTC, datetime
 
 from beam_agents import Escalate, HitlPolicy
 from beam_agents._protos import TraceEvent
@@ -140,6 +143,17 @@ async def do_set(learned, key, value):
 
 async def do_keep(learned, key):
     learned.ctx.memory.set(key, learned.digest().encode())
+
+
+async def do_stamp(learned, key):
+    learned.ctx.memory.set(key, str(time.time_ns()).encode())
+
+
+async def do_checkpoint(learned, text):
+    """As frameworks keep their own state: what was there, and one more message with an id and the time of day."""
+    held = learned.ctx.memory.get("__graph__/state") or b""
+    name, now = uuid.uuid4(), datetime.now(UTC).isoformat()
+    learned.ctx.memory.set("__graph__/state", held + f"{name} at {now}: {text}; last {name}\n".encode())
 
 
 async def do_append(learned, key, value):
@@ -275,6 +289,15 @@ async def do_suspend(learned, then):
 
 async def do_wait(learned, then):
     return Suspend(json.dumps([["fact", learned.digest()], *then]).encode())
+
+
+async def do_pause(learned, then):
+    """As frameworks suspend: under an id of the pause."""
+    return Suspend(json.dumps([["resume", uuid.uuid4().hex], *then]).encode(), adapter="graph")
+
+
+async def do_resume(learned, name):
+    assert len(name) == 32
 
 
 async def do_fact(learned, fact):

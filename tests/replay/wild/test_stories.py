@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,14 @@ from tests.replay.wild.test_wild import wrong
 from tests.replay.wild.world import KEY, TTL, Attempt, Delivery, Life, World, code
 
 
-def judged(
+def judged(world: World, target: Attempt, runner: InProcessRunner, **choice: Any) -> Verdict:
+    """The verdict on honest evidence, chosen as in `verdict_on`; fails where it says something that is not so."""
+    verdict = verdict_on(world, target, runner, **choice)
+    assert wrong(verdict, target) is None
+    return verdict
+
+
+def verdict_on(
     world: World,
     target: Attempt,
     runner: InProcessRunner,
@@ -27,10 +35,7 @@ def judged(
     untraced: Iterable[Attempt] = (),
     agent: AgentCode | None = None,
 ) -> Verdict:
-    """The verdict on all evidence of an attempt but some streams, some snapshots, or the traces of some attempts.
-
-    Fails where the verdict says something that is not so.
-    """
+    """The verdict on all evidence of an attempt but some streams, some snapshots, or the traces of some attempts."""
     gone = {serialize(event) for attempt in untraced for event in attempt.traces}
     files = []
     for file in Delivery(random.Random(0)).whole(world, target):
@@ -41,9 +46,7 @@ def judged(
             files += [file] if int(file.name.removesuffix(".pb")) in snapshots else []
         elif file.role not in without:
             files.append(file)
-    verdict = replay(files, runner, agent or code(batch=world.batch)).verdict
-    assert wrong(verdict, target) is None
-    return verdict
+    return replay(files, runner, agent or code(batch=world.batch)).verdict
 
 
 def told(verdict: Verdict) -> str:
