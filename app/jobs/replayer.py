@@ -113,7 +113,7 @@ class SandboxedReplayer:
 
     builds: Sequence[Build]
     confinement: Confinement = field(default_factory=Confinement)
-    _sandboxes: dict[str, Sandbox] = field(default_factory=dict, init=False)
+    _sandboxes: dict[tuple[str, bool], Sandbox] = field(default_factory=dict, init=False)  # by build, and network
     _digests: dict[str, str] = field(default_factory=dict, init=False)  # as last computed, before a run of the build
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
@@ -190,8 +190,10 @@ class SandboxedReplayer:
 
         def runner(build: FlinkBuild) -> FlinkRunner:
             self.digest_of(build.name)
-            held = _Run(self._sandbox(build.name), self.confinement.limits, stop, case.killed_before)
-            return SandboxedBuild(build, held.run)
+            # A replay is answered from the record: only what is tried has a network, and only where there is to be one.
+            network = self.confinement.allow_network and case.inputs.what_if and build.name == configured.name
+            held = _Run(self._sandbox(build.name, network=network), self.confinement.limits, stop, case.killed_before)
+            return SandboxedBuild(build, held.run, network=network)
 
         try:
             return replay_log(
@@ -215,19 +217,22 @@ class SandboxedReplayer:
             f"this worker's hindcast.toml names no build {name!r}; add it there, restart the worker, and retry"
         )
 
-    def _sandbox(self, name: str) -> Sandbox:
+    def _sandbox(self, name: str, *, network: bool | None = None) -> Sandbox:
+        """The sandbox of a build; of Flink Agents it has a network only where that is asked for."""
         build = self._build(name)
+        if network is None:
+            network = self.confinement.allow_network and build.driver != FLINK
         with self._lock:
-            if name not in self._sandboxes:
-                self._sandboxes[name] = Sandbox(
+            if (name, network) not in self._sandboxes:
+                self._sandboxes[name, network] = Sandbox(
                     interpreter=build.interpreter,
                     driver=build.driver,
                     libraries=build.preload,
                     denied=self.confinement.denied,
-                    allow_network=self.confinement.allow_network,
+                    allow_network=network,
                     unconfined=self.confinement.unconfined,
                 )
-            return self._sandboxes[name]
+            return self._sandboxes[name, network]
 
 
 def _other_framework(build: Build) -> str:

@@ -61,6 +61,26 @@ def test_supplied_tool_answers_are_used_before_a_stand_in(replayer: SandboxedRep
     assert any("bounced" in str(entry.body.get("value")) for entry in report.ledger)
 
 
+def test_only_a_what_if_has_the_network_that_workers_are_given(flink_python: Path) -> None:
+    """And of its builds only the one that is tried: the others are answered from the record."""
+    asking = {"chat_model_connection": "allow"}
+    builds = (
+        build("v1", flink_python, live_from="2026-11-01T00:00:00Z"),
+        build("v3", flink_python, resources=asking),
+    )
+    for network in (False, True):
+        replayer = SandboxedReplayer(builds, Confinement(allow_network=network))
+        try:
+            replayed = replayer.replay("v1", case(), NEVER).verdict
+            tried = replayer.replay("v3", case(inputs=RunInputs(what_if=True)), NEVER).verdict
+            opened = set(replayer._sandboxes)
+        finally:
+            replayer.close()
+        assert (replayed.outcome, replayed.confinement["network"]) == ("reproduced", "off")
+        assert (tried.outcome, tried.confinement["network"]) == ("what-if", "allowed" if network else "off")
+        assert opened == {("v1", False), ("v3", network)}
+
+
 def test_builds_and_evidence_of_different_frameworks_are_told_apart(replayer: SandboxedReplayer) -> None:
     with pytest.raises(BuildProblem, match="evidence is an event log of Flink Agents, and build 'beam'"):
         replayer.replay("beam", case(), NEVER)

@@ -160,10 +160,10 @@ def _around_gaps(runs: Sequence[Run], inputs: Sequence[Captured]) -> _Placed | N
     found, payloads, gaps, unsure = {}, {}, {}, set()
     before, certain = -1, True
     for number, (run, low, high) in enumerate(zip(runs, soonest, latest, strict=True)):
-        possible = [inputs[at].payload for at in range(low, high + 1) if _fits(run, inputs[at].payload)]
         found[inputs[low].seq] = run
-        if all(payload == possible[0] for payload in possible):
-            payloads[run.ref] = possible[0]
+        # Whole in the log, it is what the log says; else every captured one between may be it.
+        if _whole(run) or all(one.payload == inputs[low].payload for one in inputs[low + 1 : high + 1]):
+            payloads[run.ref] = inputs[low].payload
         if low > before + 1 and certain and low == high:
             gaps[run.ref] = tuple(f"captured input {one.seq}" for one in inputs[before + 1 : low])
         elif low > before + 1:  # even where all come as soon as they can, some are missing
@@ -220,8 +220,13 @@ def _logged(run: Run) -> Any:
 
 def _fits(run: Run, payload: Any) -> bool:
     """Whether a run can have begun with a payload: what the log left out contradicts nothing."""
+    return not _whole(run) or _logged(run) == payload
+
+
+def _whole(run: Run) -> bool:
+    """Whether the log holds the input of a run, and all of it."""
     record = _given(run)
-    return record is None or bool(record.truncations) or record.attributes.get("input") == payload
+    return record is not None and not record.truncations
 
 
 def _with_input(run: Run, payload: Any) -> Run:
