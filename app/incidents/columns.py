@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import DateTime, Text
+from sqlalchemy import DateTime, Text, cast, func
 from sqlalchemy.dialects.postgresql import JSON
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
@@ -55,3 +55,30 @@ Json = JSON(none_as_null=True)
 def dumps(value: Any) -> str:
     """Write JSON as pure ASCII, which PostgreSQL stores as it is, escapes of NUL and surrogates included."""
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+
+
+# PostgreSQL keeps such escapes, but picks no member out of JSON that holds one. What `dumps` writes is pure ASCII, so
+# these two can stand for `\\` and for the `\u` of an escape, as long as they are put in in this order.
+_VEILS: Final = (("\\\\", "\u29f5"), ("\\u", "\u29f6"))
+
+
+def members(column: Any) -> Any:
+    """A JSON column whose members a query may pick, whatever they hold; all texts in them are as `veiled` has them."""
+    text: Any = cast(column, Text)
+    for escape, veil in _VEILS:
+        text = func.replace(text, escape, veil)
+    return cast(text, JSON)
+
+
+def veiled(escaped: str) -> str:
+    """Write a part of JSON as `members` does."""
+    for escape, veil in _VEILS:
+        escaped = escaped.replace(escape, veil)
+    return escaped
+
+
+def unveiled(text: str) -> Any:
+    """Read JSON that a query picked by way of `members`, as text."""
+    for escape, veil in reversed(_VEILS):
+        text = text.replace(veil, escape)
+    return json.loads(text)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, Text, cast, exists, func, or_, select
 from sqlalchemy.orm import undefer
 
-from app.incidents.columns import dumps, plain
+from app.incidents.columns import dumps, members, plain, veiled
 from app.incidents.models import DIFFERS, LedgerRow, RunRow
 from app.incidents.store import ReadSession, WriteSession
 from app.replay.verdict import LedgerEntry, Row
@@ -128,7 +128,7 @@ def _says(words: str) -> ColumnElement[bool]:
     """Whether a row, or the ledger at it, says the words; JSON is stored escaped, so the words are escaped as well."""
     escaped = dumps(words)[1:-1]
     sides = [
-        cast(side[part], Text).icontains(escaped, autoescape=True)
+        cast(members(side)[part], Text).icontains(veiled(escaped), autoescape=True)
         for side in (RunRow.recorded, RunRow.replayed)
         for part in ("attributes", "payload")
     ]
@@ -178,16 +178,23 @@ async def row(session: ReadSession, run_id: str, ordinal: int) -> RunRow | None:
 
 async def rows_with_payload(session: ReadSession, run_id: str, name: str, limit: int) -> list[RunRow]:
     """Load the first rows whose recorded or replayed side carries a payload of that name."""
-    held = or_(*(side["payload"][name].as_string().is_not(None) for side in (RunRow.recorded, RunRow.replayed)))
+    sides = (members(RunRow.recorded), members(RunRow.replayed))
+    held = or_(*(side["payload"][name].as_string().is_not(None) for side in sides))
     query = select(RunRow).where(RunRow.run_id == run_id, held).order_by(RunRow.ordinal).limit(limit)
     return list(await session.scalars(query.options(*_BODIES)))
 
 
-async def neighbours(session: ReadSession, run_id: str, ordinal: int) -> tuple[int | None, int | None]:
-    """Find the ordinals of the differing rows nearest before and after one."""
+async def bodies(session: ReadSession, run_id: str, ordinals: Collection[int]) -> list[RunRow]:
+    """Load some rows with their bodies."""
+    query = select(RunRow).where(RunRow.run_id == run_id, RunRow.ordinal.in_(ordinals)).options(*_BODIES)
+    return list(await session.scalars(query.execution_options(populate_existing=True)))
+
+
+async def neighbours(session: ReadSession, run_id: str, first: int, last: int) -> tuple[int | None, int | None]:
+    """Find the ordinals of the differing rows nearest before one row and after another."""
     differing = select(RunRow.ordinal).where(RunRow.run_id == run_id, DIFFERS)
-    before = differing.where(RunRow.ordinal < ordinal).order_by(RunRow.ordinal.desc()).limit(1)
-    after = differing.where(RunRow.ordinal > ordinal).order_by(RunRow.ordinal).limit(1)
+    before = differing.where(RunRow.ordinal < first).order_by(RunRow.ordinal.desc()).limit(1)
+    after = differing.where(RunRow.ordinal > last).order_by(RunRow.ordinal).limit(1)
     found = (await session.execute(select(before.scalar_subquery(), after.scalar_subquery()))).one()
     return found[0], found[1]
 

@@ -9,8 +9,9 @@ import pytest
 from app.incidents import service
 from app.incidents.service import Filters, Incident, Run, Store
 from app.replay.engine import Options, Report, replay
+from app.replay.events import Event
 from app.replay.inprocess import InProcessRunner
-from app.replay.verdict import LedgerEntry, Outcome, Verdict
+from app.replay.verdict import LedgerEntry, Outcome, Row, RowState, Verdict
 from tests.golden.scenarios import scenario
 from tests.incidents.evidence import recording, report
 
@@ -143,6 +144,25 @@ async def test_a_timeline_is_narrowed_by_surface_type_and_words(
         facets = await service.facets_of(session, run)
     assert sum(facet.count for facet in facets) == 7
     assert [facet.type for facet in facets][:3] == ["ACTIVATION_START", "TOOL_CALL", "LLM_CALL"]
+
+
+NASTY = '\0 \ud800 \\u0000 \\ \U0001f600 é " \\\\u'
+
+
+@pytest.mark.parametrize("words", ["\0", "\ud800", "\\u0000", "\\ ", "\U0001f600", "é", 'é "', "\\\\u", "u", NASTY])
+async def test_words_are_found_among_what_postgresql_itself_cannot_read(store: Store, words: str) -> None:
+    """JSON may hold escapes of NUL and of half a surrogate pair, out of which PostgreSQL picks no member."""
+    plain, odd = (
+        Event("LLM_CALL", "m", attributes={"prompt": said}, payload={"args_json": said}) for said in ("nothing", NASTY)
+    )
+    rows = tuple(Row(n, RowState.EQUAL, "trace", side, side, ()) for n, side in enumerate((plain, odd, plain)))
+    entries = (LedgerEntry(0, "memory", {"key": NASTY}),)
+    run = await stored(store, Report(Verdict(Outcome.REPRODUCED, "", counts={"rows": 3}), rows, entries))
+    async with store.read() as session:
+        window = await service.rows_of(session, run, filters=Filters(text=words))
+        assert [row.ordinal for row in window.rows] == [0, 1]  # the ledger says it at the first, the event the second
+        assert [row.ordinal for row in await service.rows_with_payload(session, run, "args_json")] == [0, 1, 2]
+        assert await service.rows_with_payload(session, run, "u0000") == []
 
 
 async def test_the_way_back_ends_where_it_began(store: Store) -> None:
