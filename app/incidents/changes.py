@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
@@ -26,14 +26,17 @@ _QUIET_S: Final = 30.0  # a connection that hears nothing for this long is asked
 
 
 class Subscription:
-    """One page's interest in one subject (a run's or an incident's id)."""
+    """One page's interest in one subject (a run's or an incident's id), but for changes into some states."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: Changes, but: Collection[str] = ()) -> None:
         self._changes = changes
+        self._but = frozenset(but)
         self._changed = asyncio.Event()
 
-    def wake(self) -> None:
-        self._changed.set()
+    def wake(self, state: str | None = None) -> None:
+        """Note a change into `state`; None where it is not told, which may be any."""
+        if state not in self._but:
+            self._changed.set()
 
     async def wait(self, timeout_s: float) -> bool:
         """Wait for a change since the last call; False when none was told in time.
@@ -83,9 +86,12 @@ class Changes:
         await self.stop()
 
     @asynccontextmanager
-    async def subscribe(self, subject: str) -> AsyncIterator[Subscription]:
-        """Follow a run or an incident by its id. Subscribe first, then read, then wait: so no change is missed."""
-        subscription = Subscription(self)
+    async def subscribe(self, subject: str, *, but: Collection[str] = ()) -> AsyncIterator[Subscription]:
+        """Follow a run or an incident by its id. Subscribe first, then read, then wait: so no change is missed.
+
+        A change into one of the states of `but` wakes nobody who follows that way.
+        """
+        subscription = Subscription(self, but)
         self._subscribers[subject].add(subscription)
         try:
             yield subscription
@@ -124,7 +130,7 @@ class Changes:
         told = json.loads(payload)
         for subject in (told["run"], told["incident"]):
             for subscription in self._subscribers.get(subject, ()):
-                subscription.wake()
+                subscription.wake(told.get("state"))
 
     def _wake_all(self) -> None:
         for subscriptions in self._subscribers.values():

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, delete, func, or_, select, text, true, update
+from sqlalchemy import ARRAY, BigInteger, ColumnElement, Text, and_, cast, delete, func, or_, select, text, true, update
 from sqlalchemy.dialects.postgresql import distinct_on, insert
 from sqlalchemy.orm import undefer
 
-from app.incidents.columns import EpochMs, dumps
+from app.incidents.columns import EpochMs, dumps, members, unveiled
 from app.incidents.intake import Packed
 from app.incidents.models import NOW, Blob, Draft, DraftFile, Evidence, Incident, Run, RunState
 from app.incidents.roles import Scopes
@@ -48,6 +48,19 @@ async def evidence_of(session: ReadSession, incident_id: str, ids: Sequence[int]
     if ids is not None:
         query = query.where(Evidence.id.in_(ids))
     return list(await session.scalars(query))
+
+
+async def evidence_and_blobs(
+    session: ReadSession, incident_id: str, ids: Sequence[int], largest: int
+) -> list[tuple[Evidence, str | None, bytes | None]]:
+    """List some of an incident's files in order, with codec and stored bytes of those up to `largest` bytes."""
+    query = (
+        select(Evidence, Blob.codec, Blob.data)
+        .outerjoin(Blob, and_(Blob.sha256 == Evidence.sha256, Blob.size <= largest))
+        .where(Evidence.incident_id == incident_id, Evidence.id.in_(ids))
+        .order_by(Evidence.position)
+    )
+    return [(file, codec, data) for file, codec, data in await session.execute(query)]
 
 
 async def evidence(session: ReadSession, incident_id: str, evidence_id: int) -> Evidence | None:
@@ -99,10 +112,36 @@ async def runs_of(session: ReadSession, incident_id: str) -> list[Run]:
     return list(await session.scalars(select(Run).where(Run.incident_id == incident_id).order_by(Run.number.desc())))
 
 
-async def next_number(session: ReadSession, incident_id: str) -> int:
-    """The number of the incident's next run; correct while the incident is locked."""
-    query = select(func.coalesce(func.max(Run.number), 0) + 1).where(Run.incident_id == incident_id)
-    return (await session.scalars(query)).one()
+async def incident_and_run(session: ReadSession, incident_id: str, number: int) -> tuple[Incident, Run | None] | None:
+    """Load an incident and its n-th run, with its verdict and tool answers."""
+    query = (
+        select(Incident, Run)
+        .outerjoin(Run, and_(Run.incident_id == Incident.id, Run.number == number))
+        .where(Incident.id == incident_id)
+        .options(*_WHOLE)
+        .execution_options(populate_existing=True)
+    )
+    found = (await session.execute(query)).one_or_none()
+    return None if found is None else (found[0], found[1])
+
+
+async def standing(session: ReadSession, run_id: str) -> tuple[int, str] | None:
+    """Read a run's version and state, and nothing else of it."""
+    found = (await session.execute(select(Run.version, Run.state).where(Run.id == run_id))).one_or_none()
+    return None if found is None else (found[0], found[1])
+
+
+async def add_run(session: WriteSession, incident_id: str, **values: Any) -> Run:
+    """Add the next run of an incident over all evidence that it has; correct while the incident is locked."""
+    number = select(func.coalesce(func.max(Run.number), 0) + 1).where(Run.incident_id == incident_id)
+    evidence = select(Evidence.id).where(Evidence.incident_id == incident_id).order_by(Evidence.position)
+    statement = insert(Run).values(
+        incident_id=incident_id,
+        number=number.scalar_subquery(),
+        evidence_ids=func.array(evidence.scalar_subquery(), type_=ARRAY(BigInteger)),
+        **values,
+    )
+    return (await session.scalars(statement.returning(Run))).one()
 
 
 async def enqueue(session: WriteSession, run_id: str, build: str) -> None:
@@ -159,15 +198,21 @@ async def give_back(session: WriteSession, run_id: str, attempt: int) -> str | N
     return (await session.scalars(statement)).one_or_none()
 
 
-async def reproduced(session: ReadSession, incident_id: str, evidence_ids: Sequence[int]) -> Sequence[Run]:
-    """Read an incident's runs over exactly this evidence that reproduced, oldest first, with their verdicts."""
+async def reproduced_reads(
+    session: ReadSession, incident_id: str, evidence_ids: Sequence[int]
+) -> list[tuple[int, str, list[dict[str, Any]]]]:
+    """Read number, build and `Verdict.reads` of an incident's runs over exactly this evidence that reproduced.
+
+    Oldest first, and only those that read something doubtful: of the rest of their verdicts nothing is loaded.
+    """
+    reads = cast(members(Run.verdict)["reads"], Text)
     query = (
-        select(Run)
+        select(Run.number, Run.build, reads)
         .where(Run.incident_id == incident_id, Run.outcome == "reproduced", Run.evidence_ids == list(evidence_ids))
+        .where(reads != "[]")
         .order_by(Run.number)
-        .options(undefer(Run.verdict))
     )
-    return (await session.scalars(query)).all()
+    return [(number, build, unveiled(told)) for number, build, told in await session.execute(query)]
 
 
 async def unfinished_before(session: ReadSession, run: Run) -> bool:

@@ -78,19 +78,16 @@ async def request_replay(
     if inputs.decision is not None:
         await _check_decision(session, incident, inputs.decision)
     found(await db.incident(session, incident.id, lock=True), "incident", incident.id)
-    run = Run(
-        incident_id=incident.id,
-        number=await db.next_number(session, incident.id),
+    run = await db.add_run(
+        session,
+        incident.id,
         build=build,
         kind=RunKind.WHAT_IF if inputs.what_if or inputs.decision is not None else RunKind.REPLAY,
         decision=None if inputs.decision is None else dict(inputs.decision),
         tool_answers=[dict(answer) for answer in inputs.tool_answers] or None,
         created_by=who,
         trace_parent=trace_parent,
-        evidence_ids=[file.id for file in await db.evidence_of(session, incident.id)],
     )
-    session.add(run)
-    await session.flush()
     await db.enqueue(session, run.id, build)
     record_event(session, Action.RUN_REQUESTED, who=who, subject=run.id, detail=_audited(run, inputs))
     return run
@@ -182,6 +179,12 @@ async def get_run_by_number(session: ReadSession, incident: Incident, number: in
     return found(await db.run(session, Run.incident_id == incident.id, Run.number == number), "run", number)
 
 
+async def standing_of(session: ReadSession, run_id: str) -> tuple[int, RunState]:
+    """Read a run's version and state alone, for whoever follows it. Raises `NotFound`."""
+    version, state = found(await db.standing(session, run_id), "run", run_id)
+    return version, RunState(state)
+
+
 async def runs_of(session: ReadSession, incident: Incident) -> list[Run]:
     """List an incident's runs, newest first, without their verdicts."""
     return await db.runs_of(session, incident.id)
@@ -209,10 +212,10 @@ async def vouchers(session: ReadSession, run: Run) -> dict[str, Voucher]:
     A run that reproduced has read the right values; another build that differs after reading them differs for good.
     """
     told: dict[str, Voucher] = {}
-    for other in await db.reproduced(session, run.incident_id, run.evidence_ids):
-        for read in (other.verdict or {}).get("reads", ()):
+    for number, build, reads in await db.reproduced_reads(session, run.incident_id, run.evidence_ids):
+        for read in reads:
             if read.get("proven"):
-                told.setdefault(read["read"], Voucher(other.number, other.build))
+                told.setdefault(read["read"], Voucher(number, build))
     return told
 
 

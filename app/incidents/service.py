@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from app.incidents import bundle, intake
 from app.incidents import repository as db
@@ -29,7 +29,7 @@ from app.incidents.errors import (
 )
 from app.incidents.inputs import InputRefused, RunInputs
 from app.incidents.intake import EvidenceFile, Facts, FileSummary, Role, key_text
-from app.incidents.kept import evidence_bytes, evidence_files, evidence_of, get_evidence
+from app.incidents.kept import evidence_bytes, evidence_files, evidence_of, evidence_read, get_evidence
 from app.incidents.ledger import (
     LEDGER_BYTES,
     LedgerPage,
@@ -65,6 +65,7 @@ from app.incidents.runs import (
     requeue_forgotten,
     retry_run,
     runs_of,
+    standing_of,
     suggest_build,
     sweep_lost,
     time_out_run,
@@ -83,9 +84,12 @@ from app.incidents.timeline import (
     rows_before,
     rows_of,
     rows_with_payload,
+    with_bodies,
 )
 from app.replay.verdict import Report
 from app.replay.whatif import Waiting
+
+T = TypeVar("T")
 
 # Other rooms find here whatever they may use of this one.
 __all__ = [
@@ -137,12 +141,14 @@ __all__ = [
     "evidence_bytes",
     "evidence_files",
     "evidence_of",
+    "evidence_read",
     "export_bundle",
     "facets_of",
     "fail_run",
     "finish_run",
     "get_evidence",
     "get_incident",
+    "get_incident_and_run",
     "get_row",
     "get_run",
     "get_run_by_number",
@@ -170,11 +176,13 @@ __all__ = [
     "rows_of",
     "rows_with_payload",
     "runs_of",
+    "standing_of",
     "suggest_build",
     "sweep_lost",
     "time_out_run",
     "vindicated_reads",
     "vouchers",
+    "with_bodies",
 ]  # fmt: skip
 
 # Incidents -----------------------------------------------------------------------------------------------------------
@@ -260,10 +268,18 @@ async def latest_runs(session: ReadSession, incidents: Sequence[Incident]) -> di
 
 async def get_incident(session: ReadSession, incident_id: str) -> Incident:
     """Load one incident. Raises `NotFound`, `Purged` for one that was removed for good."""
-    incident = await db.incident(session, incident_id)
-    if incident is None and (gone := await tombstone_of(session, incident_id)) is not None:
+    return await _there(session, await db.incident(session, incident_id), incident_id)
+
+
+async def get_incident_and_run(session: ReadSession, incident_id: str, number: int) -> tuple[Incident, Run | None]:
+    """Load an incident and its n-th run, its `verdict` included; None where it has fewer. Raises as `get_incident`."""
+    return await _there(session, await db.incident_and_run(session, incident_id, number), incident_id)
+
+
+async def _there(session: ReadSession, loaded: T | None, incident_id: str) -> T:
+    if loaded is None and (gone := await tombstone_of(session, incident_id)) is not None:
         raise Purged(incident_id, gone.at, f"{gone.what}: {gone.reason}", gone.detail.get("pipeline"))
-    return found(incident, "incident", incident_id)
+    return found(loaded, "incident", incident_id)
 
 
 # Small helpers -------------------------------------------------------------------------------------------------------

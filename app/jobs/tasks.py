@@ -24,8 +24,8 @@ from sqlalchemy.exc import TimeoutError as SqlTimeout
 
 from app import __version__
 from app.incidents import service
-from app.incidents.changes import Changes
-from app.incidents.service import Run, Store, WriteSession
+from app.incidents.changes import Changes, Subscription
+from app.incidents.service import Run, RunState, Store, WriteSession
 from app.jobs.replayer import BuildProblem, Case, KilledFromOutside, Replayer
 from app.operations import logs, metrics, tracing
 
@@ -39,6 +39,8 @@ _AGAIN_S: Final = 0.5
 # Where the database goes away before a run has its verdict, the run begins anew, but not for ever.
 _AWAY: Final = (OperationalError, InterfaceError, SqlTimeout)
 _ATTEMPTS: Final = 5
+# What comes before an end, and what we write ourselves: nobody takes a running run from us but by way of an end.
+_OURS: Final = (RunState.QUEUED, RunState.RUNNING)
 
 
 class _GivenBack(Exception):
@@ -71,10 +73,14 @@ class ReplayTask:
 
     async def __call__(self, run_id: str) -> None:
         """Claim a run, replay it, record what came of it; returns quietly when there is nothing to claim."""
-        async with self.store.write() as session:
-            run = await service.claim_run(session, run_id, worker=self.worker, lease_s=self.lease_s)
-        if run is None:
-            return
+        # Listened to from before the claim, so that no change after it is missed.
+        async with self.changes.subscribe(run_id, but=_OURS) as changed:
+            async with self.store.write() as session:
+                run = await service.claim_run(session, run_id, worker=self.worker, lease_s=self.lease_s)
+            if run is not None:
+                await self._take(run, changed)
+
+    async def _take(self, run: Run, changed: Subscription) -> None:
         begun = time.monotonic()
         self.running += 1
         metrics.RUNNING.set(self.running)
@@ -86,15 +92,15 @@ class ReplayTask:
             logs.about(**ids, attempt=run.attempt),
             tracing.span("replay", of=run.trace_parent, build=run.build, attempt=run.attempt, **ids),
         ):
-            ending = await self._end(run)
+            ending = await self._end(run, changed)
         metrics.RUNS.labels(run.build, ending).inc()
         metrics.RUN_SECONDS.labels(run.build).observe(time.monotonic() - begun)
 
-    async def _end(self, run: Run) -> str:
+    async def _end(self, run: Run, changed: Subscription) -> str:
         """Bring a run to its end, whatever that is; the word that metrics have for it."""
         _LOG.info("run %s of incident %s: attempt %d with build %s", run.id, run.incident_id, run.attempt, run.build)
         try:
-            return await self._carry_out(run)
+            return await self._carry_out(run, changed)
         except (BuildProblem, service.IncidentError) as error:
             await self._fail(run, str(error))
             return "refused"
@@ -126,10 +132,10 @@ class ReplayTask:
         """Wait for the threads of runs that were stopped."""
         self._threads.shutdown(wait=True, cancel_futures=True)
 
-    async def _carry_out(self, run: Run) -> str:
+    async def _carry_out(self, run: Run, changed: Subscription) -> str:
         stop = threading.Event()
         try:
-            async with asyncio.timeout(self.limit_s), self._alive(run, stop):
+            async with asyncio.timeout(self.limit_s), self._alive(run, stop, changed):
                 report, digest = await self._unless_given_back(self._replay(run, stop))
         except TimeoutError:
             message = f"not finished after {self.limit_s:g} s (worker.limit_s)"
@@ -181,18 +187,17 @@ class ReplayTask:
     async def _replay(self, run: Run, stop: threading.Event) -> tuple[service.Report, str]:
         async with self.store.read() as session:
             incident = await service.get_incident(session, run.incident_id)
-            files = await service.evidence_files(session, incident, run.evidence_ids)
-            kept = await service.evidence_of(session, incident)
+            read = await service.evidence_read(session, incident, run.evidence_ids)
             vindicated = await service.vindicated_reads(session, run)
         inputs = service.inputs_of(run)
         case = Case(
-            files,
+            [file for _, file in read],
             incident.wanted_seq,
             vindicated,
             inputs,
             killed_before=run.attempt > 1,
             key=incident.entity_key,
-            sources=[file.source for file in kept if file.id in run.evidence_ids],
+            sources=[kept.source for kept, _ in read],
         )
         report, digest = await self._work(run, case, stop)
         if in_doubt(report):
@@ -228,19 +233,18 @@ class ReplayTask:
                 await subscription.wait(left)
 
     @asynccontextmanager
-    async def _alive(self, run: Run, stop: threading.Event) -> AsyncIterator[None]:
+    async def _alive(self, run: Run, stop: threading.Event, changed: Subscription) -> AsyncIterator[None]:
         """Keep the lease while the block runs; where the run is taken from us (cancelled, lost), set `stop`."""
-        async with self.changes.subscribe(run.id) as subscription:
-            beats = asyncio.create_task(self._beat(run, stop, subscription.wait), name=f"heartbeat of {run.id}")
-            try:
-                yield
-            finally:
-                beats.cancel()
-                await asyncio.gather(beats, return_exceptions=True)
+        beats = asyncio.create_task(self._beat(run, stop, changed), name=f"heartbeat of {run.id}")
+        try:
+            yield
+        finally:
+            beats.cancel()
+            await asyncio.gather(beats, return_exceptions=True)
 
-    async def _beat(self, run: Run, stop: threading.Event, wait: Callable[[float], Awaitable[bool]]) -> None:
+    async def _beat(self, run: Run, stop: threading.Event, changed: Subscription) -> None:
         while True:
-            await wait(self.lease_s / 3)
+            await changed.wait(self.lease_s / 3)
             try:
                 async with self.store.write() as session:
                     ours = await service.heartbeat(session, run.id, run.attempt, lease_s=self.lease_s)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 from fastapi import Request
@@ -23,10 +26,19 @@ async def record_view(request: Request, action: Action, incident: Incident, **de
 async def record_run_view(request: Request, current: CurrentRun) -> None:
     """Record that somebody opened a run's page; once while it stays as it is, for some minutes."""
     views: Recent = request.app.state.run_views
-    run = current.run
-    if views.is_news(principal_of(request).name, run.id, run.state):
-        detail = {"run": run.number, "state": run.state}
-        async with store_of(request).write() as session:
-            record_event(
-                session, Action.RUN_READ, who=principal_of(request).name, subject=current.incident.id, detail=detail
-            )
+    run, who = current.run, principal_of(request).name
+    with views.news(who, run.id, run.state) as news:
+        if news:
+            detail = {"run": run.number, "state": run.state}
+            async with store_of(request).write() as session:
+                record_event(session, Action.RUN_READ, who=who, subject=current.incident.id, detail=detail)
+
+
+@asynccontextmanager
+async def run_viewed(request: Request, current: CurrentRun) -> AsyncIterator[None]:
+    """Record as `record_run_view` while the block makes the page: it is not left before that is done, or raises."""
+    noting = asyncio.create_task(record_run_view(request, current), name="note that a run was opened")
+    try:
+        yield
+    finally:
+        await noting

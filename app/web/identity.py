@@ -6,7 +6,8 @@ import logging
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from starlette.datastructures import Headers
@@ -42,8 +43,18 @@ class Recent:
         self._seconds = seconds
         self._seen: OrderedDict[tuple[str, ...], float] = OrderedDict()
 
-    def is_news(self, *what: str) -> bool:
-        """Whether this was not noted lately; from now on it was."""
+    @contextmanager
+    def news(self, *what: str) -> Iterator[bool]:
+        """Tell the block whether this was not noted lately. From now on it was, unless the block cannot note it."""
+        fresh = self._is_news(what)
+        try:
+            yield fresh
+        except BaseException:
+            if fresh:
+                self._seen.pop(what, None)
+            raise
+
+    def _is_news(self, what: tuple[str, ...]) -> bool:
         now = time.monotonic()
         last = self._seen.pop(what, None)
         fresh = last is None or now - last >= self._seconds
@@ -99,10 +110,11 @@ class Identities:
     async def refuse(self, person: str, groups: Sequence[str], why: str) -> Refused:
         """Record that somebody who is known may not enter, and word it."""
         log.warning("refused %r: %s", person, why)
-        if self._refused.is_news(person, why):
-            detail = {"why": why, "groups": list(groups)[:100]}
-            async with self._store.write() as session:
-                record_event(session, Action.SESSION_REFUSED, who=person, subject=person, detail=detail)
+        with self._refused.news(person, why) as news:
+            if news:
+                detail = {"why": why, "groups": list(groups)[:100]}
+                async with self._store.write() as session:
+                    record_event(session, Action.SESSION_REFUSED, who=person, subject=person, detail=detail)
         return Refused(
             Problem(
                 403,
@@ -173,9 +185,10 @@ class Identities:
         grants = self.grants(person, found)
         if not grants.roles:
             raise await self.refuse(person, found, "no rule gives you a role")
-        if self._entered.is_news(person, *sorted(found)):
-            async with self._store.write() as session:
-                record_event(session, Action.SESSION_OPENED, who=person, subject=person, detail={"groups": found})
+        with self._entered.news(person, *sorted(found)) as news:
+            if news:
+                async with self._store.write() as session:
+                    record_event(session, Action.SESSION_OPENED, who=person, subject=person, detail={"groups": found})
         return Principal(person, grants, self._keys.csrf(f"proxy {person}"), self.access.files_scope, shown_as=person)
 
 

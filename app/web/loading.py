@@ -5,6 +5,8 @@ Something of a pipeline in which the person has no role is not found, just as so
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, cast
 
@@ -114,13 +116,9 @@ class LoadIncident:
     async def __call__(self, request: Request, incident_id: str) -> Incident:
         """Load, then authorise. Raises `Refused` and `NotFound`; `Purged` to who could have seen what is gone."""
         principal = await admitted(request)
-        try:
+        with _hidden(principal, incident_id):
             async with store_of(request).read() as session:
                 incident = await service.get_incident(session, incident_id)
-        except Purged as gone:
-            if principal.may(Permission.VIEW, gone.pipeline):
-                raise
-            raise NotFound("incident", incident_id) from None
         await authorise(request, self.permission, incident.pipeline, "incident", incident_id)
         return incident
 
@@ -132,10 +130,26 @@ class LoadRun:
         self.permission = permission
 
     async def __call__(self, request: Request, incident_id: str, number: Number) -> CurrentRun:
-        """Load the incident, authorise, then load the run. Raises `Refused` and `NotFound`."""
-        incident = await LoadIncident(self.permission)(request, incident_id)
-        async with store_of(request).read() as session:
-            return CurrentRun(incident, await service.get_run_by_number(session, incident, number))
+        """Load both at once, then authorise before anything is said of the run. Raises as `LoadIncident`."""
+        principal = await admitted(request)
+        with _hidden(principal, incident_id):
+            async with store_of(request).read() as session:
+                incident, run = await service.get_incident_and_run(session, incident_id, number)
+        await authorise(request, self.permission, incident.pipeline, "incident", incident_id)
+        if run is None:
+            raise NotFound("run", number)
+        return CurrentRun(incident, run)
+
+
+@contextmanager
+def _hidden(principal: Principal, incident_id: str) -> Iterator[None]:
+    """Tell nobody that an incident was removed who could not have seen it."""
+    try:
+        yield
+    except Purged as gone:
+        if principal.may(Permission.VIEW, gone.pipeline):
+            raise
+        raise NotFound("incident", incident_id) from None
 
 
 class LoadReplay:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Query
@@ -82,17 +82,13 @@ async def seen(session: ReadSession, run: Run, look: Look, first: RunRow | None)
     """Read and lay out what is asked for; `first` is the row of the first divergence, with its bodies."""
     verdict = run.verdict or {}
     window = await _window(session, run, look)
-    facets = await service.facets_of(session, run)
+    facets = await service.facets_of(session, run, window=window)
     total = sum(facet.count for facet in facets)
     if not window.rows:
         return Seen((), window, total, None, None, Neighbours(None, None), facets)
-    begin, last = window.rows[0].ordinal, window.rows[-1].ordinal
-    differing = await service.rows_of(
-        session, run, start=begin, limit=WINDOW, filters=replace(look.filters, only_differences=True), bodies=True
-    )
     items = sketch(
         window.rows,
-        bodies={row.ordinal: row for row in differing.rows if row.ordinal <= last},
+        bodies=await service.with_bodies(session, run, window.rows),
         normalised=_normalised(verdict),
         first_divergence=run.first_divergence,
         unfolded=look.unfolded,
@@ -101,11 +97,10 @@ async def seen(session: ReadSession, run: Run, look: Look, first: RunRow | None)
     )
     cut = fit(items, look.at, backwards=look.end is not None)
     begin, end = cut.items[0].begin, cut.items[-1].last
-    before = await service.neighbours(session, run, begin)
-    after = await service.neighbours(session, run, end)
+    around = await service.neighbours(session, run, begin, end, window=window)
     later = next((item.begin for item in items if item.begin > end), window.next)
     earlier = begin if cut.before or window.previous is not None else None
-    return Seen(cut.items, window, total, earlier, later, Neighbours(before.previous, after.next), facets)
+    return Seen(cut.items, window, total, earlier, later, around, facets)
 
 
 async def _window(session: ReadSession, run: Run, look: Look) -> Window:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from app.incidents import inputs, service
 from app.incidents.changes import Changes
-from app.incidents.service import Incident, InputRefused, Run, RunInputs
+from app.incidents.service import Incident, InputRefused, Run, RunInputs, RunState
 from app.operations import tracing
 from app.web.compare import compare_path
 from app.web.forms import Form, read_form
@@ -46,15 +45,11 @@ async def replay(request: Request, incident: ReplayIncident) -> Response:
 async def _moment(request: Request, run: Run) -> None:
     """Wait a moment for a run that ends at once: its page then shows the verdict when it is first drawn."""
     changes: Changes = request.app.state.changes
-    deadline = asyncio.get_running_loop().time() + MOMENT_S
-    async with changes.subscribe(run.id) as subscription:
-        while True:
-            async with store_of(request).read() as session:
-                if (await service.get_run(session, run.id)).run_state.finished:
-                    return
-            left = deadline - asyncio.get_running_loop().time()
-            if left <= 0 or not await subscription.wait(left):
-                return
+    async with changes.subscribe(run.id, but=(RunState.QUEUED, RunState.RUNNING)) as subscription:
+        async with store_of(request).read() as session:
+            _, state = await service.standing_of(session, run.id)
+        if not state.finished:
+            await subscription.wait(MOMENT_S)  # whatever it came to, the page reads it
 
 
 def _builds(form: Form) -> list[str]:

@@ -15,7 +15,7 @@ from app.incidents.audit import Action
 from app.incidents.flink_evidence import KIND as RECORDED_RUN
 from app.incidents.service import InputRefused, LedgerPage, ReadSession, RunRow
 from app.operations import tracing
-from app.web.auditing import record_run_view, record_view
+from app.web.auditing import record_run_view, record_view, run_viewed
 from app.web.downloads import download
 from app.web.formats import duration
 from app.web.forms import read_form
@@ -53,10 +53,10 @@ Place = Annotated[int, Query(ge=0, le=MAX_NUMBER)]
 @router.get("")
 async def run(request: Request, current: ViewRun, look: ReadLook) -> Response:
     """The run page, whatever state the run is in; `look` says which part of the timeline it shows."""
-    await record_run_view(request, current)
-    if (sight := viewers_sight(request, current.incident)) is not None:
-        return await run_page(request, sight, str(current.run.number))
-    return await _page(request, current, look)
+    async with run_viewed(request, current):
+        if (sight := viewers_sight(request, current.incident)) is not None:
+            return await run_page(request, sight, str(current.run.number))
+        return await _page(request, current, look)
 
 
 async def _page(
@@ -70,8 +70,11 @@ async def _page(
         return pages_of(request).page("run.html", request, code, **_header(request, current), waits_for=waits_for)
     async with store_of(request).read() as session:
         first = await _first(session, current)
-        evidence = links_of(current.incident, await service.evidence_of(session, current.incident))
-        vouchers = await service.vouchers(session, current.run)
+        verdict = current.run.verdict
+        # A reason names files, and a doubtful read those who vouch for it; most verdicts have neither.
+        kept = await service.evidence_of(session, current.incident) if verdict.get("reason") else []
+        evidence = links_of(current.incident, kept)
+        vouchers = await service.vouchers(session, current.run) if verdict.get("reads") else {}
         context = _header(request, current, first, evidence) | {
             "seen": await seen(session, current.run, look, first),
             "look": look,

@@ -249,16 +249,9 @@ async def _timeline(session: ReadSession, sight: Sight, run: Run, look: Look) ->
     bodies: dict[int, SharedRow] = {}
     around = Neighbours(None, None)
     if rows:
-        first, last = rows[0].ordinal, rows[-1].ordinal
-        differing = await service.rows_of(
-            session, run, start=first, limit=WINDOW, filters=Filters(only_differences=True), bodies=True
-        )
-        bodies = {
-            row.ordinal: redacted.row(sight.redactor, row, bodies=True) for row in differing.rows if row.ordinal <= last
-        }
-        before = await service.neighbours(session, run, first)
-        after = await service.neighbours(session, run, last)
-        around = Neighbours(before.previous, after.next)
+        differing = await service.with_bodies(session, run, window.rows)
+        bodies = {ordinal: redacted.row(sight.redactor, row, bodies=True) for ordinal, row in differing.items()}
+        around = await service.neighbours(session, run, rows[0].ordinal, rows[-1].ordinal, window=window)
     told = redacted.verdict(sight.redactor, {"normalised": (run.verdict or {}).get("normalised", [])})
     normalised: dict[int, list[dict[str, Any]]] = {}
     for item in told["normalised"]:

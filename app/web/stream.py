@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 
 from app.incidents import live, service
 from app.incidents.changes import Changes
-from app.incidents.service import Incident, Run, Store
+from app.incidents.service import Store
 from app.web.loading import ViewIncident, ViewRun, store_of
 from app.web.views_incident import version_of
 
@@ -42,11 +42,12 @@ async def listening(app: FastAPI, store: Store) -> AsyncIterator[None]:
 async def run_changes(request: Request, current: ViewRun, since: int = 0) -> Response:
     """Follow one run; `since` is the version that the page shows."""
 
-    def of_run(runs: list[Run]) -> Standing:
-        run = next(run for run in runs if run.id == current.run.id)
-        return run.version, run.run_state.finished
+    async def read() -> Standing:
+        async with store_of(request).read() as session:
+            version, state = await service.standing_of(session, current.run.id)
+        return version, state.finished
 
-    return _stream(request, current.run.id, since, _reader(request, current.incident, of_run))
+    return _stream(request, current.run.id, since, read)
 
 
 @router.get("/changes")
@@ -64,16 +65,6 @@ async def incident_changes(request: Request, incident: ViewIncident, since: int 
             return version_of(runs, await live.live_status(session, now)), False
 
     return _stream(request, incident.id, since, read)
-
-
-def _reader(
-    request: Request, incident: Incident, standing: Callable[[list[Run]], Standing]
-) -> Callable[[], Awaitable[Standing]]:
-    async def read() -> Standing:
-        async with store_of(request).read() as session:
-            return standing(await service.runs_of(session, incident))
-
-    return read
 
 
 def _stream(request: Request, subject: str, since: int, read: Callable[[], Awaitable[Standing]]) -> Response:

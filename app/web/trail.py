@@ -65,9 +65,10 @@ async def trail(request: Request, before: Annotated[int | None, Query(ge=1, le=_
     scopes = scopes_of(request, Permission.AUDIT)
     views: Recent = request.app.state.run_views
     who = principal_of(request).name
-    if views.is_news("audit", who):
-        async with store_of(request).write() as session:
-            record_event(session, Action.AUDIT_READ, who=who, subject="audit trail")
+    with views.news("audit", who) as news:
+        if news:
+            async with store_of(request).write() as session:
+                record_event(session, Action.AUDIT_READ, who=who, subject="audit trail")
     async with store_of(request).read() as session:
         page = await read_trail(session, chosen, scopes=scopes, before=before)
         head = await audit_chain.head(session)

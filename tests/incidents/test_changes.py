@@ -64,6 +64,29 @@ async def test_a_change_before_the_wait_is_not_missed(store: Store, incident: In
             assert await subscription.wait(0)
 
 
+async def test_states_that_a_follower_leaves_out_do_not_wake_it(
+    store: Store, incident: Incident, database: Database
+) -> None:
+    run = await request(store, incident)
+    async with Changes(database.app) as changes:
+        await listening(changes)
+        async with (
+            changes.subscribe(run.id) as every,
+            changes.subscribe(run.id, but=("queued", "running")) as ends,
+        ):
+            async with store.write() as session:
+                await service.claim_run(session, run.id, worker="w1", lease_s=60)
+            assert await every.wait(60)
+            assert not await ends.wait(0.1)
+            await cancel(store, run)
+            assert await ends.wait(60)
+
+
+async def test_who_leaves_states_out_looks_all_the_same_when_changes_may_be_missed(database: Database) -> None:
+    async with Changes(database.app) as changes, changes.subscribe("run_x", but=("running",)) as subscription:
+        assert await subscription.wait(60)  # the listener has just come: what was said before, nobody heard
+
+
 async def test_what_was_rolled_back_wakes_nobody(store: Store, incident: Incident, database: Database) -> None:
     run = await request(store, incident)
     async with Changes(database.app) as changes:

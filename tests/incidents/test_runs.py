@@ -198,23 +198,28 @@ async def test_a_run_that_the_queue_forgot_is_queued_again(store: Store, inciden
 
 
 async def test_a_reproduced_run_vouches_for_what_it_read(store: Store, incident: Incident) -> None:
-    doubtful = {"read": "get 'score'", "why": "overwritten later", "vindicated": False, "proven": True}
+    key = "get 'sc\0re' \ud800 \\u0000 \\ \U0001f600"  # agents name their memory as they like
+    doubtful = {"read": key, "why": "overwritten later", "vindicated": False, "proven": True}
 
     async def run_with(outcome: Outcome, *reads: dict[str, object]) -> Run:
         run = await request(store, incident)
         await claim(store, run)
         async with store.write() as session:
-            await service.finish_run(session, run.id, 1, Report(Verdict(outcome, "made up", reads=reads)))
+            told = Verdict(outcome, "made up", reads=reads, notes=(key,))
+            await service.finish_run(session, run.id, 1, Report(told))
         return run
 
     await run_with(Outcome.DIVERGED, {**doubtful, "read": "keys"})  # a run that differs vouches for nothing
+    await run_with(Outcome.REPRODUCED)  # nothing that it read was in doubt
     await run_with(Outcome.REPRODUCED, doubtful)
+    await run_with(Outcome.REPRODUCED, doubtful, {**doubtful, "read": "unproven", "proven": False})
     async with store.write() as session:
         other = await service.import_evidence(session, recording("a01_fraud_completed"), who="ada")
         elsewhere = await service.request_replay(session, other, "v1", who="ada", known=KNOWN)
     here = await request(store, incident)
     async with store.read() as session:
-        assert await service.vindicated_reads(session, here) == {"get 'score'"}
+        assert await service.vindicated_reads(session, here) == {key}
+        assert {name: voucher.number for name, voucher in (await service.vouchers(session, here)).items()} == {key: 3}
         assert await service.vindicated_reads(session, elsewhere) == frozenset()
 
 
@@ -273,6 +278,45 @@ async def test_differences_alone_and_their_neighbours(store: Store, long_run: Ru
         assert (found.previous, found.next) == (9_500, None)
         around = await service.rows_around(session, long_run, at=2600, filters=DIFFERENCES, limit=5)
         assert [row.ordinal for row in around.rows] == [1500, 2500, 3500, 4500, 5500]
+
+
+async def test_a_window_that_is_whole_answers_as_the_database_does(store: Store, incident: Incident) -> None:
+    """Whatever the window: what is read off it, where it holds all rows, is what a query finds."""
+    whole = 0
+    for rows, different in ((0, ()), (1, (0,)), (12, ()), (12, (0, 5, 6, 11)), (200, (7,)), (201, (7, 200))):
+        run = await request(store, incident)
+        await claim(store, run)
+        async with store.write() as session:
+            await service.finish_run(session, run.id, 1, report(rows, different=frozenset(different)))
+        async with store.read() as session:
+            for window in (
+                await service.rows_of(session, run),
+                await service.rows_of(session, run, start=3),
+                await service.rows_of(session, run, limit=5),
+                await service.rows_of(session, run, filters=DIFFERENCES),
+                await service.rows_of(session, run, filters=Filters(text="nowhere")),
+                await service.rows_around(session, run, at=6),
+                await service.rows_around(session, run, at=6, limit=4),
+                await service.rows_before(session, run, end=6),
+                await service.rows_before(session, run, end=201),
+            ):
+                whole += window.whole
+                assert window.whole <= (len(window.rows) == rows)
+                assert await service.facets_of(session, run, window=window) == await service.facets_of(session, run)
+                for first, last in ((0, rows), (5, 5), (3, 6), (rows, rows)):
+                    found = await service.neighbours(session, run, first, last, window=window)
+                    assert found == await service.neighbours(session, run, first, last)
+    assert whole > 10
+
+
+async def test_the_bodies_of_what_differs_are_loaded_and_no_others(store: Store, long_run: Run) -> None:
+    async with store.read() as session:
+        window = await service.rows_of(session, long_run, start=400, limit=200)
+        bodies = await service.with_bodies(session, long_run, window.rows)
+        assert list(bodies) == [500]
+        assert bodies[500].fields
+        equal = await service.rows_of(session, long_run, start=0, limit=200)
+        assert await service.with_bodies(session, long_run, equal.rows) == {}
 
 
 async def test_bodies_load_only_when_asked_for(store: Store, long_run: Run) -> None:  # complaint 38

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.incidents import kept as kept_files
 from app.incidents import service
 from app.incidents.columns import plain
 from app.incidents.models import AuditEvent
@@ -42,6 +43,26 @@ async def test_an_import_keeps_every_byte_and_says_which_attempt_it_is(store: St
     assert bytes.fromhex(loaded.attempt["entity_key"]["hex"]) == loaded.entity_key
     assert loaded.created_by == "ada"
     assert len(loaded.id) >= 16
+
+
+@pytest.mark.parametrize("along", [0, 600, 1 << 20])
+async def test_evidence_is_read_whole_whether_along_with_its_description_or_by_itself(
+    store: Store, monkeypatch: pytest.MonkeyPatch, along: int
+) -> None:
+    monkeypatch.setattr(kept_files, "_ALONG_BYTES", along)
+    files = recording("a05_suspended_start")
+    sizes = [len(file.data) for file in files]
+    assert min(sizes) < 600 < max(sizes), "of either kind one"
+    async with store.write() as session:
+        incident = await service.import_evidence(session, files, who="ada")
+    async with store.read() as session:
+        kept = await service.evidence_of(session, incident)
+        read = await service.evidence_read(session, incident, [file.id for file in kept])
+        assert [file for _, file in read] == files
+        assert [described.source for described, _ in read] == [file.source for file in kept]
+        some = await service.evidence_read(session, incident, [kept[1].id])
+        assert [file for _, file in some] == files[1:2]
+        assert await service.evidence_read(session, incident, []) == []
 
 
 async def test_the_import_is_in_the_audit_trail(store: Store) -> None:

@@ -18,6 +18,7 @@ from app.incidents import service
 from app.incidents.changes import Changes
 from app.incidents.service import Report, Store
 from app.jobs.replayer import Case
+from app.jobs.tasks import ReplayTask
 from tests.fixtures.postgres import Database
 from tests.incidents.evidence import recording, report
 from tests.jobs.conftest import ScriptedReplayer
@@ -111,6 +112,49 @@ async def test_cancelling_stops_the_work(working: Any, request_run: Any, until: 
             await service.cancel_run(session, run.id, who="ada")
         assert await asyncio.to_thread(stopped.wait, 30)
     assert (await until(run, "cancelled")).verdict is None
+
+
+async def test_a_run_that_is_cancelled_just_after_it_was_taken_is_stopped(
+    working: Any, request_run: Any, until: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the claim and the work nobody may be deaf: the next heartbeat is far away."""
+    end, stopped = ReplayTask._end, threading.Event()
+
+    async def cancelled_first(self: ReplayTask, run: Any, changed: Any) -> str:
+        async with store.write() as session:
+            await service.cancel_run(session, run.id, who="ada")
+        await asyncio.sleep(0.3)  # by now everybody who listens has been told
+        return await end(self, run, changed)
+
+    def hang(stop: threading.Event) -> Report:
+        if stop.wait(60):
+            stopped.set()
+        return report(1)
+
+    monkeypatch.setattr(ReplayTask, "_end", cancelled_first)
+    async with working(ScriptedReplayer(hang), lease_s=600.0):
+        run = await until(await request_run(), "cancelled")
+        assert await asyncio.to_thread(stopped.wait, 30)
+    assert (await until(run, "cancelled")).verdict is None
+
+
+async def test_taking_a_run_is_no_reason_for_a_heartbeat(
+    working: Any, request_run: Any, until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim begins a lease; a second write of it, just when the run begins, is paid for by whoever waits."""
+    beats, beat, go = [], service.heartbeat, threading.Event()
+
+    async def counted(session: Any, run_id: str, attempt: int, *, lease_s: float) -> bool:
+        beats.append(run_id)
+        return await beat(session, run_id, attempt, lease_s=lease_s)
+
+    monkeypatch.setattr(service, "heartbeat", counted)
+    async with working(ScriptedReplayer(lambda stop: (go.wait(60), report(1))[1]), lease_s=600.0):
+        run = await until(await request_run(), "running")
+        await asyncio.sleep(0.5)
+        assert beats == []
+        go.set()
+        await until(run, "done")
 
 
 async def test_stopping_finishes_what_was_taken_and_takes_no_more(working: Any, request_run: Any, until: Any) -> None:
@@ -288,7 +332,7 @@ async def test_a_database_that_is_away_for_a_moment_makes_no_run_fail(  # row 25
     working: Any, request_run: Any, until: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by a soak: the evidence could not be read while the server was starting again."""
-    read, times = service.evidence_files, 0
+    read, times = service.evidence_read, 0
 
     async def away(*args: Any) -> Any:
         nonlocal times
@@ -297,7 +341,7 @@ async def test_a_database_that_is_away_for_a_moment_makes_no_run_fail(  # row 25
             raise OperationalError("SELECT", None, Exception("connection refused"))
         return await read(*args)
 
-    monkeypatch.setattr(service, "evidence_files", away)
+    monkeypatch.setattr(service, "evidence_read", away)
     async with working(ScriptedReplayer()):
         done = await until(await request_run(), "done", "failed", "lost")
     assert (done.state, done.attempt) == ("done", 2)
