@@ -12,6 +12,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,7 +67,7 @@ def _measured(urls: Urls, fleet: Fleet) -> Iterator[Row]:
             middle <= QUEUE_GOAL_MS,
         )
         if CHROMIUM is not None:
-            yield _clicks(entrance, f"{base}/incidents/{incident}")
+            yield from _clicks(api, entrance, incident)
         yield _cancelled(api, worker.pid, incident)
     yield from asyncio.run(_growth(urls.app, fleet, worker))
 
@@ -89,24 +91,49 @@ def _replayed(api: httpx.Client, incident: str) -> dict[str, Any]:
 
 def _waited(run: dict[str, Any]) -> float:
     """Milliseconds from asking to taking, by the database's clock."""
-    from datetime import datetime
-
     created, started = (datetime.fromisoformat(run[name]) for name in ("created_at", "started_at"))
     return (started - created).total_seconds() * 1000
 
 
-def _clicks(entrance: str, incident: str) -> Row:
+# Notes when the browser heard of a click, and when a frame was drawn that shows a verdict; epoch milliseconds, as all
+# marks here are. A page that is loaded anew forgets, so the click is kept where it does not.
+_WATCH: Final = """(() => {
+    const now = () => performance.timeOrigin + performance.now();
+    addEventListener("click", () => { window.shown = 0; sessionStorage.setItem("clicked", now()); }, true);
+    window.shown = 0;
+    new MutationObserver(() => {
+        if (window.shown || !sessionStorage.getItem("clicked") || !document.getElementById("verdict")) return;
+        window.shown = -1;
+        requestAnimationFrame(() => {
+            const frame = new MessageChannel();
+            frame.port1.onmessage = () => { window.shown = now(); };
+            frame.port2.postMessage(null);
+        });
+    }).observe(document, { childList: true, subtree: true });
+})()"""
+_MARKS: Final = """() => {
+    const answers = performance.getEntriesByType("resource").filter((one) => one.initiatorType === "xmlhttprequest");
+    const answer = answers.at(-1) ?? performance.getEntriesByType("navigation")[0];
+    const clicked = Number(sessionStorage.getItem("clicked"));
+    sessionStorage.removeItem("clicked");
+    return [clicked, performance.timeOrigin + answer.responseEnd, window.shown];
+}"""
+_PARTS: Final = ("asked for", "taken", "verdict stored", "answered", "drawn")
+
+
+def _clicks(api: httpx.Client, entrance: str, incident: str) -> Iterator[Row]:
     """Press Replay in a real browser, and wait until the page shows the verdict; the first few do not count."""
     from playwright.sync_api import sync_playwright
 
-    taken = []
+    taken, marks = [], []
     arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
         page = browser.new_page()
+        page.add_init_script(_WATCH)
         page.goto(entrance)
         for _ in range(CLICKS + 5):
-            page.goto(incident)
+            page.goto(f"{api.base_url}/incidents/{incident}")
             for box in page.locator('input[name="build"]').all():
                 box.set_checked(box.get_attribute("value") == "swift")
             button = page.get_by_role("button", name="Replay", exact=True).first
@@ -114,15 +141,39 @@ def _clicks(entrance: str, incident: str) -> Row:
             button.click(no_wait_after=True)
             page.wait_for_selector("#verdict", timeout=60_000)
             taken.append((time.perf_counter() - begun) * 1000)
+            page.wait_for_function("window.shown > 0")
+            marks.append(_between(api, page.url.rpartition("/")[2], incident, page.evaluate(_MARKS)))
         browser.close()
     taken = sorted(taken[5:])
     middle, late = statistics.median(taken), _at(taken, 0.95)
-    return Row(
+    yield Row(
         "click to verdict on the page, in Chromium, warm",
         f"p50 {middle:.0f} ms, p95 {late:.0f} ms ({len(taken)} clicks)",
         f"p50 ≤ {P50_GOAL_MS} ms, p95 ≤ {P95_GOAL_MS / 1000:.1f} s",
         middle <= P50_GOAL_MS and late <= P95_GOAL_MS,
     )
+    steps = list(zip(*marks[5:], strict=True))
+    whole = sorted(map(sum, marks[5:]))
+    parts = ", ".join(f"{name} {statistics.median(step):.0f}" for name, step in zip(_PARTS, steps, strict=True))
+    yield Row(
+        "of that, from the click as the browser hears it to the frame that shows the verdict",
+        f"p50 {statistics.median(whole):.0f} ms, p95 {_at(whole, 0.95):.0f} ms",
+        "–",
+        None,
+        f"p50 of each step, ms: {parts}",
+    )
+
+
+def _between(api: httpx.Client, number: str, incident: str, marks: Sequence[float]) -> list[float]:
+    """Milliseconds of each of `_PARTS` of one click; the run's own times are the database's, on the same machine."""
+    clicked, answered, shown = marks
+    runs = api.get(f"/api/v1/incidents/{incident}").json()["replays"]
+    run = next(run for run in runs if run["number"] == int(number))
+    stored = [
+        datetime.fromisoformat(run[f"{name}_at"]).timestamp() * 1000 for name in ("created", "started", "finished")
+    ]
+    times = [clicked, *stored, answered, shown]
+    return [later - earlier for earlier, later in pairwise(times)]
 
 
 def _cancelled(api: httpx.Client, worker: int, incident: str) -> Row:

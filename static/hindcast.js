@@ -177,6 +177,24 @@
     }
   };
   for (const moment of ["htmx:afterSwap", "htmx:afterSettle"]) document.addEventListener(moment, refill);
+
+  // ---- forms that are answered within the page ----
+  let elsewhere = false;
+  document.addEventListener("htmx:beforeSwap", ({ detail }) => {
+    if (detail.requestConfig.verb !== "post") return;
+    detail.shouldSwap = true; // what is refused is answered with a page as well, which says why
+    detail.isError = false;
+  });
+  document.addEventListener("htmx:pushedIntoHistory", () => {
+    elsewhere = true;
+    filled.clear(); // it was sent, and fields of the same name are others now
+  });
+  document.addEventListener("htmx:afterSwap", () => {
+    if (!elsewhere) return;
+    elsewhere = false;
+    $("#main").focus({ preventScroll: true }); // as if it had been loaded: what is read aloud begins here
+    arrive();
+  });
   addEventListener("hashchange", arrive);
   document.addEventListener("change", (event) => { if (event.target.matches(".sieve select")) event.target.form.requestSubmit(); });
   // An empty field filters nothing, so it has no place in the address.

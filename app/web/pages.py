@@ -23,6 +23,8 @@ from app.web.problems import Problem
 
 # Agents write text that is no text: no encoding can carry a lone surrogate, so it is shown as what it is, a fault.
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
+# The answer to a form that was refused is drawn in place of the page, but under the page's address.
+_NO_PLACE: Final = {"HX-Push-Url": "false"}
 
 
 class Pages:
@@ -38,7 +40,8 @@ class Pages:
 
     def page(self, name: str, request: Request, code: int = 200, **context: Any) -> HTMLResponse:
         text = self.text(name, request, context)
-        return HTMLResponse(_SURROGATES.sub("\ufffd", text), code)
+        headers = _NO_PLACE if code >= 400 else None
+        return HTMLResponse(_SURROGATES.sub("\ufffd", text), code, headers)
 
     def problem(self, request: Request, problem: Problem) -> Response:
         """Answer with a problem: JSON below `/api/`, a page elsewhere."""

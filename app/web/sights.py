@@ -1,19 +1,20 @@
 """Draws what a share shows, for the recipient and for the owner's preview alike: the same pages over redacted data.
 
-Everything passes `redacted` before a template sees it. The pages run no script and store nothing in the browser.
+Everything passes `redacted` before a template sees it. The pages run no script and store nothing in the browser. What
+viewers of the house see is drawn here as well; theirs have the console's scripts, and follow a run.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from fastapi import Request
 from starlette.responses import Response
 
-from app.incidents import redacted, service
+from app.incidents import live, redacted, service
 from app.incidents.errors import NotFound
 from app.incidents.flink_evidence import KIND
 from app.incidents.redacted import SharedRow
@@ -25,6 +26,7 @@ from app.web.loading import MAX_NUMBER, pages_of, principal_of, store_of
 from app.web.problems import json_response
 from app.web.recorded import Recorded, context_of, event_fields, recorded_of
 from app.web.views import status_of, took
+from app.web.views_incident import version_of
 from app.web.views_run import counts, verdict_view
 from app.web.views_timeline import every_field, timeline
 
@@ -83,6 +85,14 @@ def viewers_redactor(request: Request, incident: Incident) -> Redactor:
 
 
 @dataclass(frozen=True, slots=True)
+class Follows:
+    """From which version on a page follows its stream, and whether it also asks by itself, should that be cut."""
+
+    seen: int
+    asks: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
     """Which part of a timeline the address asks for; what is no number is not asked for."""
 
@@ -119,6 +129,7 @@ async def front(request: Request, sight: Sight) -> Response:
     async with store_of(request).read() as session:
         runs = await service.runs_of(session, sight.incident)
         files = await service.evidence_of(session, sight.incident)
+        follows = await _follows(session, sight, runs)
     shown = [redacted.run(sight.redactor, run) for run in runs]
     return _page(
         request,
@@ -127,7 +138,17 @@ async def front(request: Request, sight: Sight) -> Response:
         runs=[(run, status_of(run), took(run)) for run in shown],
         files=[redacted.file(sight.redactor, file) for file in files],
         recorded_run=sight.incident.kind == KIND,
+        follows=follows,
     )
+
+
+async def _follows(session: ReadSession, sight: Sight, runs: Sequence[Run]) -> Follows | None:
+    """What the page of an incident follows where somebody of the house looks, as a responder's does."""
+    replaying = any(not run.run_state.finished for run in runs)
+    if not sight.viewer or not (replaying or sight.incident.pipeline):
+        return None
+    status = await live.live_status(session, sight.incident) if sight.incident.pipeline else None
+    return Follows(version_of(runs, status), replaying)
 
 
 async def recorded_page(request: Request, sight: Sight) -> Response:
@@ -210,6 +231,7 @@ def _known(found: int | None) -> int:
 def _run_context(sight: Sight, run: Run) -> dict[str, Any]:
     shown = redacted.run(sight.redactor, run)
     return {
+        "follows": Follows(run.version) if sight.viewer and not run.run_state.finished else None,
         "run": shown,
         "status": status_of(shown),
         "took": took(shown),

@@ -13,7 +13,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from app.demo.postgres import Urls
+from app.incidents import service
 from app.incidents.roles import Role
+from app.incidents.service import Run
 from app.incidents.store import Store
 from app.incidents.tokens import create_token
 from app.main import open_port
@@ -130,6 +132,35 @@ def test_in_by_the_provider_and_out_again(visitor: Page, house: House) -> None:
     expect(page.get_by_role("link", name="Log in")).to_be_visible()
     page.get_by_role("link", name="Log in").click()
     expect(page.get_by_label("Name")).to_be_visible()  # the provider's session has ended as well
+
+
+def test_pages_of_a_viewer_follow_a_run_by_themselves(visitor: Page, house: House) -> None:
+    page = visitor
+    asked: list[Run] = []
+
+    async def ask() -> None:
+        store = Store(house.database.app)
+        async with store.write() as session:
+            incident = await service.get_incident(session, house.incident)
+            asked.append(await service.request_replay(session, incident, U01, who="tests", known=[U01]))
+        await store.close()
+
+    for place in ("", "/runs/{number}"):
+        _aside(ask())
+        run = asked[-1]
+        page.goto(f"/incidents/{house.incident}{place.format(number=run.number)}")
+        if len(asked) == 1:
+            log_in(page, "vic+viewers")
+        badge = page.locator(".title .badge, main tbody tr:first-child .badge").first
+        expect(badge).to_contain_text("queued")
+        expect(page.locator("[sse-connect]")).to_have_count(1)
+        both_themes(page)
+        page.evaluate("window.loadedOnce = true")
+        _aside(_replay(house.database.app, run.id))
+        expect(badge).to_contain_text("diverged", timeout=20_000)
+        expect(page.locator("[sse-connect]")).to_have_count(0)
+        expect(page.locator("main")).not_to_contain_text("991000")
+        assert page.evaluate("window.loadedOnce"), "it was drawn anew, not loaded anew"
 
 
 def test_a_token_is_made_copied_and_ended(visitor: Page, house: House) -> None:

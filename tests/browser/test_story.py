@@ -172,6 +172,53 @@ def test_the_incident_page_follows_its_runs(operator: Page, console: Console) ->
     expect(operator.locator("#runs-list .badge")).to_contain_text("diverged")
 
 
+def test_a_replay_is_answered_within_the_page_and_has_an_address_of_its_own(operator: Page, console: Console) -> None:
+    incident = console.imported(D01)
+    operator.goto(f"/incidents/{incident}")
+    operator.evaluate("window.loadedOnce = true")
+    operator.get_by_text("Supply recorded answers").click()
+    operator.get_by_label("Tool answers").fill('{"tool": "nobody", "arguments": {}, "value": 1}')
+    operator.get_by_label("Tool answers").press("Tab")
+    press_replay(operator, D01)
+    badge = operator.locator("header .badge")
+    expect(badge).to_contain_text("diverged")
+    expect(operator).to_have_url(re.compile(rf"/incidents/{incident}/runs/1$"))
+    expect(operator).to_have_title(re.compile("^Run 1 diverged"))
+    expect(operator.locator("#main")).to_be_focused()
+    expect(operator.locator("main")).to_contain_text("nobody")
+    expect(operator.locator("[sse-connect]")).to_have_count(0)
+    assert operator.evaluate("window.loadedOnce && scrollY === 0")
+    accessible(operator)
+    operator.go_back()
+    expect(operator).to_have_url(re.compile(rf"/incidents/{incident}$"))
+    expect(operator.get_by_role("button", name="Replay", exact=True)).to_be_visible()
+    expect(operator.locator("#runs-list .badge")).to_contain_text("diverged")
+    operator.go_forward()
+    expect(badge).to_contain_text("diverged")
+    operator.reload()
+    expect(badge).to_contain_text("diverged")
+    assert len(console.api.get(f"/api/v1/incidents/{incident}").json()["replays"]) == 1
+
+
+def test_a_replay_that_is_refused_says_why_where_it_was_asked_for(operator: Page, console: Console) -> None:
+    incident = console.imported(D01)
+    here = re.compile(rf"/incidents/{incident}$")
+    operator.goto(f"/incidents/{incident}")
+    operator.get_by_text("Supply recorded answers").click()
+    operator.get_by_label("Tool answers").fill("{")
+    press_replay(operator, D01)
+    expect(operator.locator("#refused")).to_be_visible()
+    expect(operator.get_by_label("Tool answers")).to_have_value("{")
+    expect(operator).to_have_url(here)
+    operator.get_by_label("Tool answers").fill("")
+    press_replay(operator)
+    expect(operator.locator("#refused")).to_contain_text("No build is chosen")
+    expect(operator).to_have_url(here)
+    press_replay(operator, D01)
+    expect(operator.locator("header .badge")).to_contain_text("diverged")
+    expect(operator).to_have_url(re.compile(r"/runs/1$"))
+
+
 # complaint 17
 def test_a_downloaded_bundle_comes_to_the_same_verdict_here_and_in_a_terminal(
     operator: Page, console: Console, tmp_path: Path

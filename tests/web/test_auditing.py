@@ -7,10 +7,15 @@ from typing import Any
 
 import httpx
 import psycopg
+import pytest
+from sqlalchemy.exc import OperationalError
 
+from app.incidents.audit import Action
 from app.incidents.audit_chain import verify
 from app.incidents.service import Store
 from app.incidents.shares import revoke_share
+from app.web import auditing
+from app.web import trail as trail_page
 from tests.fixtures.postgres import Database
 from tests.web.conftest import Browser
 from tests.web.test_shares import U01, case, share
@@ -69,6 +74,31 @@ async def test_everything_that_shows_evidence_is_recorded(
     assert run["number"] == 1
     async with store.read() as session:
         assert (await verify(session)).faults == ()
+
+
+async def test_a_page_whose_opening_cannot_be_recorded_is_not_handed_out(
+    api: httpx.AsyncClient, person: Browser, store: Store, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what could not be recorded once is not taken for recorded the next time."""
+    incident = await case(api, store)
+    refused: list[str] = []
+
+    def away(session: object, action: Action, **told: object) -> None:
+        refused.append(str(action))
+        raise OperationalError("INSERT", None, Exception("the database is away"))
+
+    for path, module, action in (
+        (f"/incidents/{incident}/runs/1", auditing, "run.read"),
+        ("/audit", trail_page, "audit.read"),
+    ):
+        before = len(trail(database))
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "record_event", away)
+            assert (await person.get(path)).status_code == 500
+        assert len(trail(database)) == before
+        assert [(await person.get(path)).status_code for _ in range(2)] == [200, 200]
+        assert [what for what, *_ in trail(database)[before:]] == [action]
+    assert refused == ["run.read", "audit.read"]
 
 
 async def test_work_that_no_request_asked_for_comes_from_nowhere(

@@ -238,6 +238,58 @@ async def test_no_secret_comes_to_light(
     assert [line for line in lines if MARK in line or path.removeprefix("/s/") in line] == []
 
 
+# All that a stream may say: that there is another version, by its number.
+SAID = re.compile(r"retry: \d+|event: (change|done)|id: \d+|data: \d+|: nothing new|")
+
+
+@pytest.mark.parametrize("end", ["verdict", "crash", "cancelled"])
+async def test_no_secret_comes_to_light_while_a_viewer_follows_a_run(
+    app: FastAPI, store: Store, tmp_path: Path, runner: InProcessRunner, end: str
+) -> None:
+    """The pages of a run in each of its states, and every message of the streams that they open."""
+    incident, reports = await planted(store, tmp_path, runner)
+    async with store.write() as session:
+        _, token = await create_token(session, name="looker", role=Access.VIEWER, scopes=["*"], who="root")
+        told = await service.get_incident(session, incident)
+        build = f"{MARK}-same"
+        run = await service.request_replay(session, told, build, who=f"{MARK}-who", known=[build])
+        kept = [file.sha256[:10] for file in await service.evidence_of(session, told)]
+    front = f"/incidents/{incident}"
+    places = (front, f"{front}/runs/{run.number}")
+    async with client(app, Authorization=f"Bearer {token}") as http:
+        seen = [await http.get(place) for place in places]
+        opened = [re.findall(r'sse-connect="([^"]+)"', page.text) for page in seen]
+        assert [len(found) for found in opened] == [1, 1]
+        following = [asyncio.create_task(http.get(address)) for found in opened for address in found]
+        async with asyncio.timeout(60):
+            while app.state.changes.subscribers < len(following):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        claimed = await claim(store, run.id)
+        running = [await http.get(place) for place in places]
+        assert all(re.search(r'sse-connect="', page.text) for page in running)
+        match end:
+            case "verdict":
+                await finish(store, claimed, reports[0])
+            case "crash":
+                async with store.write() as session:
+                    await service.fail_run(session, run.id, claimed.attempt, _crash())
+            case "cancelled":
+                async with store.write() as session:
+                    await service.cancel_run(session, run.id, who=f"{MARK}-who")
+        async with asyncio.timeout(60):
+            streams = await asyncio.gather(*following)
+        ended = [await http.get(place) for place in places]
+    assert not any(re.search(r'sse-connect="', page.text) for page in ended), "an end is not followed"
+    for stream_told in streams:
+        lines = stream_told.text.split("\n")
+        assert [line for line in lines if not SAID.fullmatch(line)] == []
+        assert {"event: change", "event: done"} <= set(lines)
+    secrets = [*spellings(KEY), MARK, MARK.encode().hex(), run.id, *kept]
+    for answer in (*seen, *running, *streams, *ended):
+        text = answer.text + str(answer.headers)
+        assert [secret for secret in secrets if secret.lower() in text.lower()] == [], answer.url
+
+
 async def test_no_secret_comes_to_light_of_a_viewer(
     api: httpx.AsyncClient,
     app: FastAPI,

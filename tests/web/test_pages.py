@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import sqlalchemy.event
 
 from app.incidents import service
 from app.incidents.service import EvidenceFile, Incident, Report, Role, Run, Store
@@ -19,7 +23,7 @@ from tests.web.conftest import Browser
 from tests.web.html import Page
 from tests.web.work import claim, finish, work
 
-D01, U01 = "d01_intent_order", "u01_changed_tool_args"
+A01, D01, U01 = "a01_fraud_completed", "d01_intent_order", "u01_changed_tool_args"
 
 
 async def opened(store: Store, name: str = D01, *, level: str = "bundle", title: str | None = None) -> Incident:
@@ -150,6 +154,49 @@ async def test_the_button_queues_a_run_and_its_page_follows_it(person: Browser, 
     unknown = await person.post(f"/incidents/{incident.id}/replays", {"build": "../../evil"})
     assert unknown.status_code == 422
     assert "No build is called" in Page(unknown).text
+
+
+@contextmanager
+def counted(store: Store) -> Iterator[list[str]]:
+    """The statements that are sent in the block; not those of what goes on in the background all the time."""
+    sent: list[str] = []
+    background = asyncio.all_tasks() - {asyncio.current_task()}
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if asyncio.current_task() not in background:
+            sent.append(statement)
+
+    sqlalchemy.event.listen(store.engine.sync_engine, "before_cursor_execute", note)
+    try:
+        yield sent
+    finally:
+        sqlalchemy.event.remove(store.engine.sync_engine, "before_cursor_execute", note)
+
+
+async def test_what_a_run_asks_of_the_database_does_not_grow_with_the_runs_before_it(
+    person: Browser, store: Store
+) -> None:
+    """Somebody waits for each statement: a run that reproduced needs its row, its events and its ledger."""
+    incident = await opened(store, A01)
+    asking, drawing = [], []
+    for number in (1, 2, 3):
+        with counted(store) as sent:
+            await person.post(f"/incidents/{incident.id}/replays", {"build": A01})
+        asking.append(len(sent))
+        run = next(run for run in await _runs(store, incident) if run.number == number)
+        await work(store, run.id)
+        with counted(store) as sent:
+            shown = await page(person, f"/incidents/{incident.id}/runs/{number}")
+        assert "reproduced" in shown.text
+        drawing.append(len(sent))
+        assert not [statement for statement in sent if "verdict" in statement and "incidents" not in statement]
+    assert asking == [7] * 3, "the incident; room, lock, run, job, audit entry; how it stands"
+    assert drawing == [5] * 3, "the run; audit entry; events; ledger twice"
+
+
+async def _runs(store: Store, incident: Incident) -> list[Run]:
+    async with store.read() as session:
+        return await service.runs_of(session, incident)
 
 
 async def test_a_diverged_run_names_the_first_divergence_and_links_to_it(person: Browser, store: Store) -> None:

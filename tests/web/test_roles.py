@@ -107,6 +107,17 @@ async def test_somebody_without_a_role_is_told_so_and_sees_nothing(world: World,
     assert [(event.who, event.detail["why"]) for event in told] == [("nobody", "no rule gives you a role")]  # once
 
 
+async def test_which_runs_a_foreign_incident_has_is_told_to_nobody(world: World) -> None:
+    foreign = f"/incidents/{world.foreign.incident.id}/runs"
+    async with world.somebody("admin") as http:
+        there, absent = [await http.get(f"{foreign}/{number}/verdict.json") for number in (1, 99)]
+        mine = await http.get(f"/incidents/{world.own.incident.id}/runs/99/verdict.json")
+    assert there.status_code == absent.status_code == mine.status_code == 404
+    assert there.text == absent.text
+    assert f"no incident &#39;{world.foreign.incident.id}&#39;" in there.text
+    assert "no run &#39;99&#39;" in mine.text
+
+
 async def test_lists_hold_what_one_may_see(world: World) -> None:
     async with world.somebody("responder") as http:
         listed = (await http.get("/api/v1/incidents")).json()["incidents"]
