@@ -179,13 +179,16 @@
   for (const moment of ["htmx:afterSwap", "htmx:afterSettle"]) document.addEventListener(moment, refill);
 
   // ---- forms that are answered within the page ----
-  let elsewhere = false;
+  let answered = false, elsewhere = false;
   document.addEventListener("htmx:beforeSwap", ({ detail }) => {
-    if (detail.requestConfig.verb !== "post") return;
+    answered = detail.requestConfig.verb === "post";
+    if (!answered) return;
+    document.activeElement?.blur(); // to take out what has the focus is dear: it asks for a layout of both pages
     detail.shouldSwap = true; // what is refused is answered with a page as well, which says why
     detail.isError = false;
   });
   document.addEventListener("htmx:pushedIntoHistory", () => {
+    if (!answered) return;
     elsewhere = true;
     filled.clear(); // it was sent, and fields of the same name are others now
   });
