@@ -6,7 +6,10 @@ agent was upgraded in between, an envelope is gone) ends the attempt, and nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TypeVar
 
 from app.replay import serving
 from app.replay.alike import held_against
@@ -21,6 +24,8 @@ from app.replay.runner import FINISHED, Runner
 from app.replay.select import Target, Unanswerable, intent_of, kind_of
 from app.replay.timeline import committed
 from app.wire.records import AgentEnvelope, LlmCacheBlob, serialize
+
+T = TypeVar("T")
 
 
 class Forward:
@@ -98,26 +103,36 @@ class Forward:
 
     def _envelopes(self, attempt: Attempt) -> Iterator[list[AgentEnvelope]]:
         """What the attempt may have consumed: envelopes of its kind and clock, or its batch."""
-        key = self.target.entity_key
-        mine = [e for e in self.evidence.events if e.entity_key == key]
         if (attempt.batch_size or 1) > 1:
             flush = flush_of(self.evidence, self.target.all_attempts, attempt)
             if flush:
                 yield flush
             return
-        rivals = [
-            a for a in self.target.all_attempts if a.clock_ms == attempt.clock_ms and a.kind in (attempt.kind, "")
-        ]
+        rivals = [a for a in self._attempts_at[attempt.clock_ms] if a.kind in (attempt.kind, "")]
         if len(rivals) > 1:
             return
-        seen: dict[bytes, AgentEnvelope] = {}
-        for envelope in mine:
-            if envelope.event_time_ms != attempt.clock_ms or kind_of(envelope) != attempt.kind:
-                continue
-            content = serialize(envelope)
-            seen.setdefault(content, envelope)
+        alike = (envelope for envelope in self._envelopes_at[attempt.clock_ms] if kind_of(envelope) == attempt.kind)
+        seen = {serialize(envelope): envelope for envelope in alike}
         if len(seen) == 1:
             yield list(seen.values())
+
+    @cached_property
+    def _attempts_at(self) -> Mapping[int, Sequence[Attempt]]:
+        """The attempts of each clock."""
+        return _grouped((attempt.clock_ms, attempt) for attempt in self.target.all_attempts)
+
+    @cached_property
+    def _envelopes_at(self) -> Mapping[int, Sequence[AgentEnvelope]]:
+        """The key's envelopes of each event time."""
+        key = self.target.entity_key
+        return _grouped((one.event_time_ms, one) for one in self.evidence.events if one.entity_key == key)
+
+
+def _grouped(pairs: Iterable[tuple[int, T]]) -> Mapping[int, Sequence[T]]:
+    groups: dict[int, list[T]] = defaultdict(list)
+    for at, one in pairs:
+        groups[at].append(one)
+    return groups
 
 
 def _consumed(result: RerunResult, before: State) -> LlmCacheBlob:

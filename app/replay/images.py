@@ -72,7 +72,7 @@ class Counters:
         """
         if kind == START:
             return attempt.seq
-        peers = settled(self._of_seq[attempt.seq], attempt.life)
+        peers = self.peers(attempt)
         resumes = sorted(
             (a for a in peers if a.committed and a.kind == RESUME),
             key=lambda a: (a.entry_step or 0, a.clock_ms),
@@ -82,6 +82,10 @@ class Counters:
         least = attempt.seq + 1 + resumes.index(attempt)
         told = set(_captured_waits(attempt, peers, self._snapshots))
         return told.pop() if len(told) == 1 and min(told) >= least else least
+
+    def peers(self, attempt: Attempt) -> list[Attempt]:
+        """The attempts that are surely of its seq in its life."""
+        return settled(self._of_seq[attempt.seq], attempt.life)
 
     def by_identity(self) -> dict[int, int]:
         """The counter that each committed attempt ran from, by the attempt's identity."""

@@ -6,6 +6,7 @@ missing input.
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -90,13 +91,11 @@ class Planner:
         key = self.target.entity_key
         self.snapshots = [s for s in self.evidence.snapshots if s.record.entity_key == key]
         self._counters = Counters(self.target.all_attempts, self.snapshots)
-        self._images: dict[int, Images] = {}
-        self._ties: dict[int, Ties] = {}
+        self._ran = Tally((one.seq, one.clock_ms) for one in self.target.all_attempts)
+        self._lives: dict[int, _Life] = {}
 
     def images(self, life: int) -> Images:
-        if life not in self._images:
-            self._images[life] = Images(self.snapshots, self.target.all_attempts, life)
-        return self._images[life]
+        return self._life(life).images
 
     def counter(self, attempt: Attempt, kind: str, intent: str = "") -> int:
         return self._counters.before(attempt, kind, intent)
@@ -125,11 +124,19 @@ class Planner:
 
     def _since(self, attempt: Attempt) -> int:
         """The earliest clock from which to an attempt no wipe can lie."""
-        life = attempt.life
-        if life not in self._ties:
-            events = [one for one in self.evidence.events if one.entity_key == self.target.entity_key]
-            self._ties[life] = ties_of(self.target.all_attempts, life, self.snapshots, events)
-        return self._ties[life].since(attempt.clock_ms)
+        return self._life(attempt.life).ties.since(attempt.clock_ms)
+
+    def _life(self, life: int) -> _Life:
+        if life not in self._lives:
+            attempts, key = self.target.all_attempts, self.target.entity_key
+            events = [one for one in self.evidence.events if one.entity_key == key]
+            committed = [one for one in settled(attempts, life) if one.committed]
+            self._lives[life] = _Life(
+                Images(self.snapshots, attempts, life),
+                ties_of(attempts, life, self.snapshots, events),
+                [(one, self.counter(one, one.kind)) for one in committed],
+            )
+        return self._lives[life]
 
     def plan(
         self,
@@ -169,7 +176,7 @@ class Planner:
             tuple(answers.notes),
             wait.source,
             self._known_keys,
-            frozenset((one.seq, one.clock_ms) for one in self.target.all_attempts if one is not attempt),
+            self._ran_beside(attempt),
             (*members.suspects, *wait.suspects),
         )
 
@@ -228,7 +235,7 @@ class Planner:
         )
 
     def _consumer(self, attempt: Attempt, kind: str, counter: int) -> Consumer:
-        peers = [a for a in settled(self.target.all_attempts, attempt.life) if a.seq == attempt.seq and a.committed]
+        peers = [a for a in self._counters.peers(attempt) if a.committed]
         earlier = {a.clock_ms for a in peers if a is not attempt and self.counter(a, a.kind) < counter}
         return Consumer(
             attempt,
@@ -242,18 +249,17 @@ class Planner:
         """Clocks by counter: what a lower counter wrote was there, all else may not have been."""
         lower: set[int] = set()
         other = {attempt.clock_ms}
-        for peer in settled(self.target.all_attempts, attempt.life):
-            if not peer.committed or peer is attempt:
-                continue
-            before = self.counter(peer, peer.kind) < counter and peer.clock_ms >= since
-            (lower if before else other).add(peer.clock_ms)
-        return Clocks(frozenset(lower), frozenset(other), self._committed_from(attempt.life))
+        life = self._life(attempt.life)
+        for peer, ran_from in life.committed:
+            if peer is not attempt:
+                before = ran_from < counter and peer.clock_ms >= since
+                (lower if before else other).add(peer.clock_ms)
+        return Clocks(frozenset(lower), frozenset(other), life.counters)
 
-    def _committed_from(self, life: int) -> frozenset[int]:
-        """Counters from which a traced activation of a life committed."""
-        return frozenset(
-            self.counter(peer, peer.kind) for peer in settled(self.target.all_attempts, life) if peer.committed
-        )
+    def _ran_beside(self, attempt: Attempt) -> frozenset[tuple[int, int]]:
+        """Seq and clock of every other attempt."""
+        own = attempt.seq, attempt.clock_ms
+        return frozenset(self._ran if self._ran[own] > 1 else self._ran.keys() - {own})
 
     @cached_property
     def _known_keys(self) -> tuple[str, ...]:
@@ -309,6 +315,19 @@ class Planner:
     def members_of(self, attempt: Attempt, kind: str) -> Members:
         """The envelopes that the target attempt consumed; raises Unanswerable when some are missing."""
         return batches.members_of(self.evidence, self.target, attempt, kind)
+
+
+@dataclass(frozen=True)
+class _Life:
+    """What the evidence says of one life of the key; `committed` with the counter that each attempt ran from."""
+
+    images: Images
+    ties: Ties
+    committed: Sequence[tuple[Attempt, int]]
+
+    @cached_property
+    def counters(self) -> frozenset[int]:
+        return frozenset(counter for _, counter in self.committed)
 
 
 @dataclass(frozen=True)
