@@ -104,21 +104,26 @@ class _Replay:
     def run(self) -> Report:
         if self.target.pending is not None:
             return self._judged(self.planner.plan_pending(self.target.pending))
-        likely = in_order(self.evidence, self.target)
-        reports = [self._attempt(attempt) for attempt in likely]
-        if len(likely) < len(self.target.candidates) and reports[0].verdict.outcome is not Outcome.REPRODUCED:
-            reports += [self._attempt(attempt) for attempt in self.target.candidates if attempt not in likely]
-        reports = [report for report in reports if not _other_batch(report)] or reports
+        reports = self._tried()
         best = _best(reports)
-        if best.verdict.outcome is not Outcome.REPRODUCED and self.target.refused is not None:
+        reproduced = best.verdict.outcome is Outcome.REPRODUCED
+        if self.target.refused is not None and not reproduced:
             return Report(_stopped(self.evidence, self.target.refused, best.verdict.attempt))
         if len(reports) == 1:
             return best
         others = [report for report in reports if report is not best]
-        if best.verdict.outcome is Outcome.REPRODUCED and _leaves_open(best) and any(map(_not_excluded, others)):
+        if reproduced and _leaves_open(best) and any(map(_not_excluded, others)):
             return replace(best, verdict=_ambiguous(best.verdict, len(reports)))
         note = f"{len(reports)} attempts share this clock; each was tried, and this is the one that fits best"
         return replace(best, verdict=replace(best.verdict, notes=(*best.verdict.notes, note)))
+
+    def _tried(self) -> list[Report]:
+        """A report on each attempt that the envelope may have triggered: the likely one alone, where it comes out."""
+        likely = in_order(self.evidence, self.target)
+        reports = [self._attempt(attempt) for attempt in likely]
+        if reports[0].verdict.outcome is not Outcome.REPRODUCED:
+            reports += [self._attempt(attempt) for attempt in self.target.candidates if attempt not in likely]
+        return [report for report in reports if not _other_batch(report)] or reports
 
     def _attempt(self, attempt: Attempt) -> Report:
         try:

@@ -8,6 +8,7 @@ SUSPENDED and END. Ties are ordered by content, so delivery order never matters.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
@@ -78,20 +79,18 @@ def ordered(
     keyed = [(_position(event, spans), event) for event in known]
     keyed.sort(key=itemgetter(0))
     found: list[Event] = []
-    at = 0
-    while at < len(keyed):
-        end = at + 1
-        while end < len(keyed) and keyed[end][0] == keyed[at][0]:
-            end += 1
-        tied = [event for _, event in keyed[at:end]]
-        if len(tied) > 1:
-            distinct: dict[bytes, TraceEvent] = {}
-            for event in tied:
-                distinct.setdefault(content(event), event)
-            tied = [distinct[key] for key in sorted(distinct)]
-        found += [neutral(event, payload(event)) for event in tied]
-        at = end
+    for _, group in groupby(keyed, key=itemgetter(0)):
+        tied = [event for _, event in group]
+        found += [neutral(event, payload(event)) for event in (_distinct(tied) if len(tied) > 1 else tied)]
     return found
+
+
+def _distinct(events: Iterable[TraceEvent]) -> list[TraceEvent]:
+    """Events that differ in content, ordered by it; of equal ones the first."""
+    first: dict[bytes, TraceEvent] = {}
+    for event in events:
+        first.setdefault(content(event), event)
+    return [first[key] for key in sorted(first)]
 
 
 def content(event: TraceEvent) -> bytes:
