@@ -1,4 +1,4 @@
-"""Record the desk: `python record.py FOLDER`, in an environment that holds what `test_adapters.py` names.
+"""Record the desk of a folder into it: `PYTHONPATH=FOLDER python record.py FOLDER`, with what `test_adapters.py` names.
 
 A real pipeline on Beam's DirectRunner, with a model that answers from a script: a start that suspends, an export, the
 refund's result, another export.
