@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -103,6 +103,13 @@ _SHARED: Final = {"core.migration": "app.wire.migration"}
 # Adapters to other frameworks: named by the root package, never part of this runtime.
 _ADAPTERS: Final = {"LangGraphAgent": "langgraph", "PydanticAIAgent": "pydantic-ai", "AdkAgent": "google-adk"}
 
+# Served module -> name -> the module of ours that has it.
+_ORIGINS: Final[Mapping[str, Mapping[str, str]]] = {
+    part: {name: origin for origin, names in given.items() for name in names.split()}
+    for part, given in _SURFACE.items()
+}
+_PACKAGES: Final = frozenset(part.rpartition(".")[0] for part in _SURFACE)
+
 
 def install() -> None:
     """Serve `beam_agents` from this runtime; a second call does nothing.
@@ -120,6 +127,15 @@ def install() -> None:
     sys.meta_path.insert(0, _Finder())
 
 
+def preload() -> None:
+    """Import every served module, and look up the names of those of ours that are loaded already."""
+    for part, origins in _ORIGINS.items():
+        served = importlib.import_module(f"{ROOT}.{part}" if part else ROOT)
+        for name, origin in origins.items():
+            if origin in sys.modules:
+                getattr(served, name)
+
+
 class _Finder(MetaPathFinder):
     """Answers for every module under the root, so that no installed one is ever looked for."""
 
@@ -134,7 +150,7 @@ class _Finder(MetaPathFinder):
             raise ModuleNotFoundError(
                 f"this runtime does not serve the module {fullname!r}: {_REMEDY}. It serves {served}", name=fullname
             )
-        return ModuleSpec(fullname, _Loader(part), is_package=_is_package(part))
+        return ModuleSpec(fullname, _Loader(part), is_package=part in _PACKAGES)
 
 
 class _Loader(Loader):
@@ -156,11 +172,11 @@ class _Served(ModuleType):
     def __init__(self, name: str, part: str) -> None:
         super().__init__(name, f"{name}, as this runtime serves it.")
         self._part = part
-        self._origins = dict(_names(part))
+        self._origins = _ORIGINS[part]
         self.__all__ = [*self._origins, *(() if part else _ADAPTERS)]
 
     def __getattr__(self, name: str) -> Any:
-        origins: dict[str, str] = self.__dict__.get("_origins", {})
+        origins: Mapping[str, str] = self.__dict__.get("_origins", {})
         if name in origins:
             value = getattr(importlib.import_module(origins[name]), name)
             setattr(self, name, value)
@@ -175,13 +191,3 @@ class _Served(ModuleType):
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._origins})
-
-
-def _names(part: str) -> Iterator[tuple[str, str]]:
-    for origin, names in _SURFACE[part].items():
-        for name in names.split():
-            yield name, origin
-
-
-def _is_package(part: str) -> bool:
-    return not part or any(other.startswith(f"{part}.") for other in _SURFACE)

@@ -10,38 +10,25 @@ import builtins
 import gc
 import importlib
 import os
-import resource
 import select
+import signal
 import socket
 import sys
-import tempfile
 import threading
-import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from app.sandbox import identity, interpreter, linux, namespaces
-from app.sandbox.audit import Watch
+from app.sandbox import identity, interpreter, linux, namespaces, one_run
+from app.sandbox.ahead import Waiting, fork_ahead
 from app.sandbox.compiled import Compiled, compile_files
-from app.sandbox.confine import ConfinementUnavailableError, Place, confine
-from app.sandbox.protocol import (
-    CONTROL_DESCRIPTOR,
-    FRAME,
-    FRAME_ENDINGS,
-    RUN,
-    Ending,
-    Order,
-    Start,
-    order_in,
-    report,
-    split_order,
-)
-
-_DESCRIPTORS_PER_RUN: Final = 4
-_STDOUT, _STDERR = 1, 2
+from app.sandbox.confine import Place, close_all_but, confine, die_with
+from app.sandbox.errand import send_all
+from app.sandbox.pages import Pages, gather, populate, sight, written
+from app.sandbox.protocol import CONTROL_DESCRIPTOR, DESCRIPTORS_PER_RUN, RUN, Order, Start, order_in, report
 
 
 class _Running(NamedTuple):
@@ -50,6 +37,7 @@ class _Running(NamedTuple):
     pid: int
     watch: int
     report: int
+    ahead: Waiting | None  # as which it began
 
 
 def main() -> None:
@@ -97,16 +85,21 @@ def _load(start: Start) -> Callable[[Any], Any]:
     """Import what runs need; `module` is imported, `module:function` is called as well to warm it up."""
     _restore_site_builtins()
     for name in ("app.replay.rerun_pb2", *start.preload):
-        module, _, function = name.partition(":")
-        loaded = importlib.import_module(module)
-        if function:
-            getattr(loaded, function)()
+        _called(name)
     _load_libraries(start.libraries)
     module, _, function = start.entry.partition(":")
     entry: Callable[[Any], Any] = getattr(importlib.import_module(module), function)
     sys.path.pop()  # the app itself is loaded; what lies beside it is none of the agent's business
     sys.dont_write_bytecode = True
     return entry
+
+
+def _called(name: str) -> None:
+    """Import what is named `module`, and call what is named `module:function`."""
+    module, _, function = name.partition(":")
+    loaded = importlib.import_module(module)
+    if function:
+        getattr(loaded, function)()
 
 
 def _load_libraries(names: list[str]) -> None:
@@ -154,7 +147,10 @@ class _Zygote:
         self._own_life = own_life
         self._running: dict[int, _Running] = {}
         self._compiled = Compiled()
-        self._has_run = False
+        self._orders = 0
+        self._latest: Order | None = None  # that somebody had a use for
+        self._pages = Pages()
+        self._waiting: Waiting | None = None
         self._poller = select.poll()
 
     def serve(self) -> None:
@@ -167,38 +163,95 @@ class _Zygote:
             for descriptor, _ in self._poller.poll():
                 if descriptor in self._running:
                     self._reap(self._running.pop(descriptor))
+                elif self._waiting is not None and descriptor == self._waiting.watch:
+                    self._give_up(self._waiting)
                 elif descriptor == self._compiled.descriptor:
-                    if not self._compiled.receive():
+                    self._take_compiled(descriptor)
+                elif descriptor == self._pages.descriptor:
+                    if not self._pages.receive():
                         self._poller.unregister(descriptor)
-                elif descriptor != self._control.fileno() or not self._take_order():
+                        self._look_ahead()
+                elif descriptor == self._control.fileno():
+                    if not self._take_order():
+                        return
+                elif self._place.apart is not None and descriptor == self._place.apart.guard:
                     return
 
     def _take_order(self) -> bool:
-        message, descriptors, _, _ = socket.recv_fds(self._control, len(RUN), _DESCRIPTORS_PER_RUN)
+        message, descriptors, _, _ = socket.recv_fds(self._control, len(RUN), DESCRIPTORS_PER_RUN)
         if message != RUN:
             return False
-        request, result, prints, reporting = descriptors
-        try:
-            pid = os.fork()
-        except OSError as error:
-            os.write(reporting, report(failed=f"no process could be made for the run: {error}"))
-            os.close(reporting)
-        else:
-            if pid == 0:
-                self._run_forked(request, result, prints, reporting)
-            watch = os.pidfd_open(pid)
-            self._running[watch] = _Running(pid, watch, reporting)
-            self._poller.register(watch, select.POLLIN)
-            with suppress(OSError), socket.socket(fileno=os.dup(reporting)) as channel:
-                socket.send_fds(channel, [report(forked=True)], [watch])
-        # A process that serves one run only has no use for it.
-        order = order_in(request) if self._has_run and self._compiled.is_due() else None
-        for descriptor in (request, result, prints):
+        self._begin(descriptors, self._waiting)
+        self._orders += 1
+        if self._orders > 1 and self._compiled.is_due():  # a process that serves one run only has no use for it
+            self._latest = order_in(descriptors[0])
+            self._compile(self._latest)
+        for descriptor in descriptors[:-1]:
             os.close(descriptor)
-        if order is not None:
-            self._compile(order)
-        self._has_run = True
+        self._look_ahead()
         return True
+
+    def _begin(self, descriptors: list[int], waiting: Waiting | None) -> None:
+        """Have one run made, by the copy that waits or else by a new one; the last descriptor is kept until it ends."""
+        *_, reporting = descriptors
+        if waiting is not None:
+            self._waiting = None
+            try:
+                waiting.hand_over(descriptors)
+            except OSError:
+                self._end(waiting)
+                waiting = None
+        if waiting is not None:
+            pid, watch = waiting.pid, waiting.watch
+        else:
+            try:
+                pid = os.fork()
+            except OSError as error:
+                os.write(reporting, report(failed=f"no process could be made for the run: {error}"))
+                os.close(reporting)
+                return
+            if pid == 0:
+                os.close(self._own_life)
+                one_run.serve(self._place, self._entry, descriptors)
+            watch = os.pidfd_open(pid)
+            self._poller.register(watch, select.POLLIN)
+        self._running[watch] = _Running(pid, watch, reporting, waiting)
+        with suppress(OSError), socket.socket(fileno=os.dup(reporting)) as channel:
+            socket.send_fds(channel, [report(forked=True)], [watch])
+
+    def _look_ahead(self) -> None:
+        """See to it that a copy waits for the next order, unless others want the processor now."""
+        if self._waiting is None and self._pages.is_settled() and len(self._running) <= 1:
+            with suppress(OSError):
+                self._waiting = fork_ahead(self._prepare_ahead, partial(one_run.serve, self._place, self._entry))
+                self._poller.register(self._waiting.watch, select.POLLIN)
+
+    def _prepare_ahead(self, keep: int) -> None:
+        """Do, in a copy that waits, what a run does before it knows what to run; nobody else's channels stay open."""
+        close_all_but({keep, *self._place.descriptors()})
+        die_with(self._place.parent_alive)
+        populate(self._pages.ranges)
+
+    def _give_up(self, waiting: Waiting) -> None:
+        self._waiting = None
+        self._end(waiting)
+
+    def _end(self, waiting: Waiting) -> None:
+        """End a copy that waits, if it has not ended by itself."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(waiting.watch, signal.SIGKILL)
+        self._poller.unregister(waiting.watch)
+        os.close(waiting.watch)
+        os.waitpid(waiting.pid, 0)
+        waiting.close()
+
+    def _take_compiled(self, descriptor: int) -> None:
+        known = len(self._compiled.code)
+        if not self._compiled.receive():
+            self._poller.unregister(descriptor)
+            if self._waiting is not None and len(self._compiled.code) != known:
+                self._give_up(self._waiting)  # it would compile again what is compiled now
+                self._look_ahead()
 
     def _compile(self, order: Order) -> None:
         """Have the agent's files compiled while the runs go on, by a process that is confined as they are."""
@@ -213,104 +266,40 @@ class _Zygote:
         if self._compiled.descriptor is not None:
             self._poller.register(self._compiled.descriptor, select.POLLIN)
 
+    def _learn_pages(self, order: Order) -> None:
+        """Have a throwaway run made, confined as all are, which sends the pages that it wrote."""
+
+        def rehearse_confined(send: int) -> None:
+            os.close(self._own_life)
+            seen = sight()
+            nobodys = order._replace(places=[], readable=[], scratch="", slot=order.slot + 2)
+            confine(self._place, nobodys, {send, seen.pagemap})
+            for name in self._place.start.preload:
+                _called(name)
+            send_all(send, written(seen))
+
+        gather()
+        self._pages.learn(rehearse_confined)
+        if self._pages.descriptor is not None:
+            self._poller.register(self._pages.descriptor, select.POLLIN)
+
     def _reap(self, run: _Running) -> None:
         self._poller.unregister(run.watch)
         os.close(run.watch)
         _, status, usage = os.wait4(run.pid, 0)
+        if run.ahead is not None:
+            unread = run.ahead.take_back()
+            run.ahead.close()
+            if unread is not None:  # it died before it looked, and nothing was begun
+                os.close(run.report)
+                self._begin(unread, None)
+                for descriptor in unread[:-1]:
+                    os.close(descriptor)
+                return
         cpu_ms = int((usage.ru_utime + usage.ru_stime) * 1000)
         with suppress(OSError):
             os.write(run.report, report(ended=os.waitstatus_to_exitcode(status), cpu_ms=cpu_ms))
         os.close(run.report)
-
-    def _run_forked(self, request: int, result: int, prints: int, reporting: int) -> NoReturn:
-        try:
-            os.close(self._own_life)
-            os.dup2(prints, _STDOUT)
-            os.dup2(prints, _STDERR)
-            order, data = split_order(_read_all(request))
-            os.close(request)
-            _Run(self._place, order, self._entry).go(data, result, reporting)
-        except BaseException:  # noqa: BLE001
-            with suppress(OSError):
-                os.write(reporting, report(failed=traceback.format_exc(limit=-3)))
-        finally:
-            os._exit(1)
-
-
-class _Run:
-    """One run, in its own process."""
-
-    def __init__(self, place: Place, order: Order, entry: Callable[[Any], Any]) -> None:
-        self._place = place
-        self._order = order
-        self._entry = entry
-
-    def go(self, data: bytes, result: int, reporting: int) -> NoReturn:
-        """Shut this process in, run, write the result and end."""
-        try:
-            confined = confine(self._place, self._order, {result, reporting})
-        except (ConfinementUnavailableError, OSError) as error:
-            os.write(reporting, report(refused=str(error)))
-            os._exit(0)
-        watch = self._place.watch
-        watch.install(scratch=confined.scratch, readable=confined.readable)
-        os.write(reporting, report(confined=confined.report))
-        os.close(reporting)
-        tempfile.tempdir = confined.scratch
-        with suppress(Exception):
-            sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-        gc.enable()
-        ending, payload = self._answer(data, watch)
-        _write_all(result, FRAME.pack(bytes.fromhex(self._order.nonce), FRAME_ENDINGS.index(ending), len(payload)))
-        _write_all(result, payload)
-        os._exit(0)
-
-    def _answer(self, data: bytes, watch: Watch) -> tuple[Ending, bytes]:
-        from app.replay.rerun_pb2 import RerunRequest, RerunResult  # imported by now: see `_load`
-
-        ending, answer = Ending.FINISHED, RerunResult()
-        try:
-            given = self._entry(RerunRequest.FromString(data))
-            answer.CopyFrom(given)
-        except SystemExit as leaving:
-            ending, answer = Ending.EXITED_EARLY, RerunResult(error_detail=f"the agent called exit({leaving.code!r})")
-        except MemoryError:
-            ending, answer = Ending.MEMORY_LIMIT, RerunResult()
-        except BaseException as error:  # noqa: BLE001
-            detail = "".join(traceback.format_exception(error, limit=-8))
-            ending, answer = Ending.CRASHED, RerunResult(error_type=type(error).__name__, error_detail=detail)
-        if ending is Ending.MEMORY_LIMIT:
-            _use_reserve()
-        _flush()
-        answer.refusals.extend(watch.refusals)
-        payload = answer.SerializeToString()
-        if len(payload) > self._order.result_bytes:
-            return Ending.RESULT_TOO_LARGE, RerunResult(error_detail=f"{len(payload)} bytes").SerializeToString()
-        return ending, payload
-
-
-def _use_reserve() -> None:
-    """Lift the memory limit by what was kept back for answering."""
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):
-            stream.flush()
-
-
-def _read_all(descriptor: int) -> bytes:
-    """The whole of a file whose position is not ours to move."""
-    size = os.fstat(descriptor).st_size
-    data = os.pread(descriptor, size, 0)
-    while len(data) < size and (more := os.pread(descriptor, size - len(data), len(data))):
-        data += more
-    return data
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+        if self._latest is not None and self._pages.is_due() and not self._running:
+            self._learn_pages(self._latest)
+        self._look_ahead()

@@ -19,8 +19,9 @@ from importlib.machinery import SourceFileLoader
 from types import CodeType
 from typing import Any, Final
 
+from app.sandbox.errand import Errand, send_all
+
 _FRAME: Final = struct.Struct("=I32sI")  # length of the file name, digest of its content, length of the code
-_CHUNK: Final = 1 << 20
 _AGAIN_S: Final = 5.0
 _MOST_FILES: Final = 400
 _MOST_SOURCE: Final = 4 * 1024 * 1024
@@ -34,56 +35,38 @@ class Compiled:
 
     def __init__(self) -> None:
         self.code: dict[Key, bytes] = {}
-        self.descriptor: int | None = None  # of the process at work, where there is one
-        self._pid = 0
-        self._received = bytearray()
+        self._errand: Errand | None = None
         self._next = 0.0
+
+    @property
+    def descriptor(self) -> int | None:
+        """Of the process at work, where there is one."""
+        return None if self._errand is None else self._errand.descriptor
 
     def is_due(self) -> bool:
         """Whether it is time to look for files that are new or changed."""
-        return self.descriptor is None and time.monotonic() >= self._next
+        return self._errand is None and time.monotonic() >= self._next
 
     def begin(self, compile_confined: Callable[[int], None]) -> None:
         """Fork a process that calls `compile_confined` with the descriptor to write to; `descriptor` is ours."""
-        ours, theirs = os.pipe()
         try:
-            pid = os.fork()
+            self._errand = Errand(compile_confined, _MOST_KEPT)
         except OSError:
-            os.close(ours)
-            os.close(theirs)
             self._next = time.monotonic() + _AGAIN_S
-            return
-        if pid == 0:
-            try:
-                os.close(ours)
-                compile_confined(theirs)
-            finally:
-                os._exit(0)
-        os.close(theirs)
-        os.set_blocking(ours, False)
-        self._pid, self.descriptor = pid, ours
 
     def receive(self) -> bool:
         """Take what it has sent so far; False once it has ended, with everything whole kept."""
-        assert self.descriptor is not None
-        with suppress(BlockingIOError):
-            data = os.read(self.descriptor, _CHUNK)
-            self._received += data
-            if not data or len(self._received) > _MOST_KEPT:
-                self._finish()
-                return False
-        return True
-
-    def _finish(self) -> None:
-        assert self.descriptor is not None
-        os.close(self.descriptor)
-        os.waitpid(self._pid, 0)  # without a reader it cannot go on either
-        found = dict(_frames(bytes(self._received)))
-        if sum(map(len, self.code.values())) + len(self._received) > _MOST_KEPT:
+        assert self._errand is not None
+        received = self._errand.receive()
+        if received is None:
+            return True
+        found = dict(_frames(received))
+        if sum(map(len, self.code.values())) + len(received) > _MOST_KEPT:
             self.code.clear()
         self.code |= found
-        self.descriptor, self._received = None, bytearray()
+        self._errand = None
         self._next = time.monotonic() + _AGAIN_S
+        return False
 
     def serve(self) -> None:
         """Have the import system use it, in this process and those forked from it."""
@@ -150,9 +133,7 @@ def _read(path: str, most: int) -> bytes | None:
 
 def _send(descriptor: int, key: Key, code: bytes) -> None:
     name = os.fsencode(key[0])
-    view = memoryview(_FRAME.pack(len(name), key[1], len(code)) + name + code)
-    while view:
-        view = view[os.write(descriptor, view) :]
+    send_all(descriptor, _FRAME.pack(len(name), key[1], len(code)) + name + code)
 
 
 def _frames(data: bytes) -> Iterator[tuple[Key, bytes]]:

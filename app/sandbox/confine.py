@@ -77,16 +77,21 @@ class Place:
     def prepare(self) -> None:
         """Do once what is the same for all runs; the descriptors name files, whatever a run's tree looks like."""
         self.readable = interpreter.readable(self.start.app_root, self.start.rooms, network=self.start.allow_network)
-        self.places = [landlock.place(path, landlock.READ) for path in self.readable]
+        revision = landlock.version()
+        self.places = [landlock.place(path, landlock.READ, revision) for path in self.readable]
         for device in interpreter.DEVICES:
             with suppress(OSError):
-                self.places.append(landlock.place(device, landlock.DEVICE))
+                self.places.append(landlock.place(device, landlock.DEVICE, revision))
         if self.ids is not None:
             self.ids = identity.usable(self.ids, self.readable)
         linux.drop_capability_bounds()
         self.mapped_bytes = _mapped_bytes()
         with suppress(KeyError):  # an unknown machine is reported by each run
             self.filter = seccomp.Template(linux.MACHINE, allow_network=self.start.allow_network)
+
+    def descriptors(self) -> list[int]:
+        """Those that a copy needs until it is confined."""
+        return [self.parent_alive, *(place.descriptor for place in self.places)]
 
 
 class Confined(NamedTuple):
@@ -141,9 +146,9 @@ def confine(place: Place, order: Order, keep: set[int]) -> Confined:
     measures.note("own-user", who.shared)
     measures.note("no-capabilities")
     measures.need("no-new-privileges", lambda: linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1, "no_new_privs"))
-    _die_with(place.parent_alive)
+    die_with(place.parent_alive)
     measures.need("landlock", allowed.enforce)
-    _close_all_but(keep)
+    close_all_but(keep)
     measures.note("own-descriptors")
     measures.note("empty-environment")
     memory = place.mapped_bytes + order.memory_bytes
@@ -233,7 +238,7 @@ def _limit(order: Order, *, exclusive: bool) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (order.cpu_s, order.cpu_s + 1))  # told first, then killed
 
 
-def _die_with(parent_alive: int) -> None:
+def die_with(parent_alive: int) -> None:
     """End when the pre-loaded process ends, also where it ended before we could ask for that."""
     linux.prctl(linux.PR_SET_DUMPABLE, 0, "dumpable")  # first: it has a bearing on who may look into this process
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL, "parent death signal")
@@ -243,7 +248,8 @@ def _die_with(parent_alive: int) -> None:
         os._exit(1)
 
 
-def _close_all_but(keep: set[int]) -> None:
+def close_all_but(keep: set[int]) -> None:
+    """Close every descriptor but the standard three and those of `keep`."""
     start = _STANDARD
     for descriptor in (*sorted(keep), _HIGHEST_DESCRIPTOR):
         os.closerange(start, descriptor)

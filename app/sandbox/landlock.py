@@ -65,15 +65,17 @@ class Place(NamedTuple):
 
     descriptor: int
     rule: ctypes.Array[ctypes.c_char]
+    address: int  # of the rule
 
 
-def place(path: str, rights: int) -> Place:
+def place(path: str, rights: int, revision: int) -> Place:
     """Name a place by its file, whatever path leads there later; raises `OSError` where it is not found."""
     descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
         rights &= _FILE_RIGHTS  # the kernel refuses rights that a file cannot have
-    rule = _PATH_BENEATH.pack(rights & handled(version()), descriptor)
-    return Place(descriptor, ctypes.create_string_buffer(rule, len(rule)))
+    packed = _PATH_BENEATH.pack(rights & handled(revision), descriptor)
+    rule = ctypes.create_string_buffer(packed, len(packed))
+    return Place(descriptor, rule, ctypes.addressof(rule))
 
 
 class AllowList:
@@ -97,11 +99,11 @@ class AllowList:
     def add(self, allowed: Place) -> None:
         """Allow one place."""
         if self._ruleset >= 0:
-            linux.call("landlock_add_rule", self._ruleset, _RULE_PATH_BENEATH, allowed.rule, 0)
+            linux.call_with("landlock_add_rule", self._ruleset, _RULE_PATH_BENEATH, allowed.address, 0)
 
     def add_path(self, path: str, rights: int) -> None:
         """Allow one place, found now."""
-        found = place(path, rights)
+        found = place(path, rights, self.revision)
         self.add(found)
         os.close(found.descriptor)
 

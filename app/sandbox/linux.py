@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from functools import cache
 from typing import Final
 
 from app.sandbox import syscalls
@@ -43,6 +44,9 @@ _syscall = _libc.syscall
 # Six arguments as the kernel's calls have them, so that nothing has to be converted one by one.
 _syscall.argtypes = (ctypes.c_long,) * 7
 _syscall.restype = ctypes.c_long
+# Looked up once here, not once in every fork.
+_prctl, _unshare, _mount, _umount = _libc.prctl, _libc.unshare, _libc.mount, _libc.umount2
+_PADDING: Final = (0,) * 6
 
 
 def _checked(result: int, doing: str) -> int:
@@ -52,39 +56,46 @@ def _checked(result: int, doing: str) -> int:
     return result
 
 
+@cache
+def _number(name: str, machine: str) -> int:
+    number = syscalls.number(name, machine) if machine in syscalls.ARCHITECTURES else None
+    if number is None:
+        raise OSError(38, f"{name}: not known on {machine}")
+    return number
+
+
 def call(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char]) -> int:
     """Make a raw system call; buffers go by address. Raises `OSError`, `ENOSYS` where there is no such call."""
-    number = syscalls.number(name, MACHINE) if MACHINE in syscalls.ARCHITECTURES else None
-    if number is None:
-        raise OSError(38, f"{name}: not known on {MACHINE}")
     # What is passed by address has to outlive the call, which is why it is named.
     kept = [ctypes.create_string_buffer(item) if isinstance(item, bytes) else item for item in arguments]
-    words = [item if isinstance(item, int) else ctypes.addressof(item) for item in kept]
-    return _checked(_syscall(number, *words, *(0,) * (6 - len(words))), name)
+    return call_with(name, *[item if isinstance(item, int) else ctypes.addressof(item) for item in kept])
+
+
+def call_with(name: str, *words: int) -> int:
+    """The same where everything is a number already, addresses included."""
+    return _checked(_syscall(_number(name, MACHINE), *words, *_PADDING[len(words) :]), name)
 
 
 def prctl(option: int, value: int, doing: str) -> None:
     """Set one attribute of this process."""
     rest = (ctypes.c_ulong(0),) * 3
-    _checked(_libc.prctl(option, ctypes.c_ulong(value), *rest), doing)
+    _checked(_prctl(option, ctypes.c_ulong(value), *rest), doing)
 
 
 def unshare(flags: int, doing: str) -> None:
     """Leave the namespaces that `flags` names for fresh ones."""
-    _checked(_libc.unshare(flags), doing)
+    _checked(_unshare(flags), doing)
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
     """Mount or bind; paths are absolute."""
     encoded = [os.fsencode(item) if item is not None else None for item in (source, target, kind)]
-    _checked(
-        _libc.mount(*encoded, ctypes.c_ulong(flags), data.encode() if data is not None else None), f"mount {target}"
-    )
+    _checked(_mount(*encoded, ctypes.c_ulong(flags), data.encode() if data is not None else None), f"mount {target}")
 
 
 def detach(target: str) -> None:
     """Take a mount and all below it out of view at once."""
-    _checked(_libc.umount2(os.fsencode(target), MNT_DETACH), f"umount {target}")
+    _checked(_umount(os.fsencode(target), MNT_DETACH), f"umount {target}")
 
 
 def make_tree_read_only(target: str) -> None:
@@ -98,7 +109,7 @@ def make_tree_read_only(target: str) -> None:
 def drop_capability_bounds() -> None:
     """See to it that no capability can ever come back; without the right to do so there is none to come back."""
     for capability in range(64):
-        if _libc.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(capability), *(ctypes.c_ulong(0),) * 3) < 0:
+        if _prctl(PR_CAPBSET_DROP, ctypes.c_ulong(capability), *(ctypes.c_ulong(0),) * 3) < 0:
             break  # past the last capability of this kernel, or not privileged
 
 

@@ -78,7 +78,6 @@ def enter_run(places: Iterable[tuple[str, str]]) -> None:
         _bind(real, real)
         if given != real:
             _bind(real, given)
-    Path(SCRATCH).mkdir(exist_ok=True)
     linux.detach(HOST)
     linux.make_tree_read_only("/")
 
@@ -178,6 +177,7 @@ def _build_tree(paths: list[str]) -> None:
     Path(point + HOST).mkdir()
     linux.call("pivot_root", os.fsencode(point), os.fsencode(point + HOST))
     os.chdir("/")
+    Path(SCRATCH).mkdir()
     # Shorter first: what lies in a place already shown needs no mount of its own.
     for given, real in sorted(places, key=lambda place: len(place[0])):
         if not _is_shown(given):
@@ -185,7 +185,7 @@ def _build_tree(paths: list[str]) -> None:
 
 
 def _is_shown(path: str) -> bool:
-    return Path(path).exists() and not _is_our_own(path)
+    return os.path.exists(path) and not _is_our_own(path)  # noqa: PTH110
 
 
 def _is_our_own(path: str) -> bool:
@@ -196,7 +196,7 @@ def _is_our_own(path: str) -> bool:
 def _bind(source: str, target: str) -> None:
     """Show what the machine has at `source` (a real path) at `target`."""
     origin = HOST + source
-    if not Path(target).exists():
+    if not os.path.exists(target):  # noqa: PTH110  in every run, where a `Path` costs as much as the mount
         if Path(origin).is_dir():
             Path(target).mkdir(parents=True, exist_ok=True)
         else:

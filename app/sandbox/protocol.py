@@ -36,6 +36,7 @@ CONTROL_DESCRIPTOR: Final = 3
 MAX_MESSAGE: Final = 128 * 1024
 
 RUN: Final = b"run"
+DESCRIPTORS_PER_RUN: Final = 4
 _LENGTH: Final = struct.Struct("=I")
 
 NONCE_BYTES: Final = 16

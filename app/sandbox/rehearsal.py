@@ -14,6 +14,7 @@ from typing import Any, Final
 from app.replay.code import LoadedCode
 from app.replay.rerun import execute
 from app.replay.rerun_pb2 import RerunRequest, RerunResult
+from app.runtime import standin
 from app.runtime.model.client import LlmRequest
 from app.runtime.model.usage import DecodedResponse, TokenUsage
 from app.runtime.outcome import Complete
@@ -40,6 +41,7 @@ def rehearse() -> None:
             assert again.outcome == RerunResult.COMPLETED, again
     finally:
         loop.close()
+    standin.preload()  # by now all of the runtime is loaded that runs use
 
 
 def _request() -> bytes:

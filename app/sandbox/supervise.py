@@ -93,6 +93,8 @@ class Supervisor:
         message, descriptors, _, _ = socket.recv_fds(self._channels.report, MAX_MESSAGE, 1)
         self.outcome.taken = self.outcome.taken or bool(message)
         if descriptors:
+            if self._process is not None:  # it died before it began, and another takes its place
+                os.close(self._process)
             self._process = descriptors[0]
             self._pid = _pid_behind(self._process)
             if self.outcome.cause is not None:

@@ -217,6 +217,7 @@ OWN: Final[Numbers] = {
     "landlock_add_rule": (445, 445),
     "landlock_restrict_self": (446, 446),
     "mount_setattr": (442, 442),
+    "process_madvise": (440, 440),
 }
 
 

@@ -7,24 +7,16 @@ import importlib
 
 from app.runtime import standin
 
-# What agents import, and what the re-run imports only once it has an agent.
-_MODULES = (
-    "beam_agents.core.agent",
-    "beam_agents.core.context",
-    "beam_agents.hitl",
-    "beam_agents.memory",
-    "beam_agents.model",
-    "beam_agents.tools",
-    "app.runtime.config",
-    "app.runtime.model.fake",
-)
+# What the re-run imports only once it has an agent.
+_MODULES = ("app.runtime.config", "app.runtime.model.fake")
 
 
 def agents() -> None:
     """Import what agents use, build and call a tool with Pydantic, turn an event loop once; keeps nothing of it."""
-    standin.install()
     for name in _MODULES:
         importlib.import_module(name)
+    standin.install()
+    standin.preload()
     _use_a_tool()
     loop = asyncio.new_event_loop()
     loop.run_until_complete(asyncio.sleep(0))

@@ -10,7 +10,7 @@ import struct
 import sys
 
 X86_64, AARCH64 = 0, 1
-EPERM, ENOSYS = 1, 38
+EPERM, EINVAL, ENOSYS = 1, 22, 38
 # Numbers per machine, and the error that they give.
 WORLDS = {
     # unshare, setns, mount, pivot_root: what an ordinary container refuses.
@@ -19,6 +19,8 @@ WORLDS = {
     "mounts": (((165, 40),), EPERM),
     "landlock": (((444, 444), (445, 445), (446, 446)), ENOSYS),
     "seccomp": (((317, 277),), EPERM),
+    # A kernel that does not copy pages on request.
+    "early copies": (((440, 440),), EINVAL),
 }
 CLONE, CLONE3 = (56, 220), 435
 NEW_NAMESPACES = 0x7E020000

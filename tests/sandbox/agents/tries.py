@@ -270,7 +270,10 @@ def signal_by_descriptor(pids):
     )
 
 
-def other_memory(pids):
+def other_memory(pids, after=0.0, but_own=False):
+    """A copy that had waited is there before its run is, so its own number may be among those of others."""
+    time.sleep(after)
+    pids = [pid for pid in pids if not but_own or pid != os.getpid()]
     paths = [
         f"/proc/{pid}/{name}"
         for pid in pids
