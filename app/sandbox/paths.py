@@ -29,10 +29,10 @@ def agent_paths(paths: Iterable[str]) -> list[tuple[str, str]]:
     """
     checked: dict[str, str] = {}
     for path in paths:
-        if not Path(path).is_absolute():
+        if not os.path.isabs(path):  # noqa: PTH117  before every run, where a `Path` costs more than it asks
             raise AgentPathError(f"agent path {path!r} is relative; give it in full")
         real = os.path.realpath(path)
-        if not Path(real).exists():
+        if not os.path.exists(real):  # noqa: PTH110
             raise AgentPathError(f"agent path {path!r} does not exist")
         for form in (os.path.normpath(path), real):
             _refuse_wide(path, form)
@@ -81,7 +81,7 @@ def readable(path: str, denied: Iterable[str]) -> list[tuple[str, bool]]:
 
 
 def _private(path: str) -> Iterator[str]:
-    if not Path(path).is_dir():
+    if not os.path.isdir(path):  # noqa: PTH112
         return
     with os.scandir(path) as entries:
         for entry in entries:

@@ -80,7 +80,7 @@ def exceeds(folder: str, size: int) -> bool:
 def remove(path: str) -> None:
     """Remove it whatever it holds: deep trees are lifted to the top level by level instead of being descended."""
     with suppress(OSError):
-        Path(path).rmdir()
+        os.rmdir(path)  # noqa: PTH106  after every run
         return
     with suppress(FileNotFoundError):
         top = _open_folder(path, None)

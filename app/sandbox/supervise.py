@@ -213,10 +213,11 @@ class Supervisor:
 
 def _pid_behind(process: int) -> int | None:
     """The number under which we see a process that lives in a namespace of its own."""
-    for line in Path(f"/proc/self/fdinfo/{process}").read_text().splitlines():
-        if line.startswith("Pid:"):
-            pid = int(line.split()[1])
-            return pid if pid > 0 else None
+    with open(f"/proc/self/fdinfo/{process}", "rb") as file:  # noqa: PTH123  for every run
+        for line in file:
+            if line.startswith(b"Pid:"):
+                pid = int(line.split()[1])
+                return pid if pid > 0 else None
     return None
 
 
