@@ -251,7 +251,7 @@ PARTS = st.lists(
 )
 
 
-@hypothesis_settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(parts=PARTS)
 async def test_no_import_breaks_the_console(api: httpx.AsyncClient, parts: list[tuple[str, bytes, str | None]]) -> None:
     body = b"".join(
