@@ -36,7 +36,8 @@ _MOST_BYTES: Final = 32 * 1024 * 1024
 _WAIT_S: Final = 0.25
 _AGAIN_S: Final = 1.0
 _STAND_BY_S: Final = 2.0
-_LOOK_BACK_S: Final = 3.0
+# Long enough for a broker that is only slow: whoever goes on unsure may pass over what a topic made anew holds.
+_LOOK_BACK_S: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +200,9 @@ class Follow:
                     record = record_of(message)
                     if record.offset == one.next_offset - 1 and mark_of(record) != one.mark:
                         anew.append(place)
+            if waiting and not self._stopping.is_set():
+                _LOG.warning("pipeline %s: of %s the broker does not say whether it was made anew; reading goes on",
+                             self.pipeline.name, ", ".join(f"{topic}/{n}" for topic, n in sorted(waiting)))  # fmt: skip
             begins = {topic: reader.earliest(topic, [n for t, n in anew if t == topic]) for topic, _ in anew}
         for topic, partition in anew:
             stream = self.pipeline.topics.stream_of(topic)

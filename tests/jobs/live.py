@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
@@ -31,6 +30,7 @@ from app.wire.records import AgentEnvelope, serialize
 from tests.fixtures.postgres import Database
 from tests.pipeline import scripted
 from tests.pipeline.topics import make
+from tests.waiting import PATIENCE_S, joined, until_async
 
 TOPICS = Topics.below("desk")
 NAME = "desk"
@@ -90,7 +90,7 @@ class Host:
 
     def __exit__(self, *_: object) -> None:
         self._pipeline.stop()
-        self._thread.join(60)
+        joined(self._thread)
 
 
 @dataclass
@@ -103,7 +103,7 @@ class World:
     folder: Path
     topics: Topics = TOPICS
     rules: Sequence[FreezeRule] = ()
-    keeping: Keeping = field(default_factory=lambda: Keeping(export_timeout_s=20))
+    keeping: Keeping = field(default_factory=lambda: Keeping(export_timeout_s=PATIENCE_S))
 
     @classmethod
     def make(
@@ -136,7 +136,7 @@ class World:
         producer = Producer({"bootstrap.servers": self.broker.address, "linger.ms": 0, "message.max.bytes": 80_000_000})
         more = {} if at_ms is None else {"timestamp": at_ms}
         producer.produce(topic, value, key, partition=0, **more)
-        assert producer.flush(60) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
     @asynccontextmanager
     async def collecting(self, **options: Any) -> AsyncIterator[Collector]:
@@ -148,7 +148,7 @@ class World:
             yield collector
         finally:
             collector.stop()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 await running
 
     async def open(self, key: bytes, seq: int | None = None, **more: Any) -> Incident:
@@ -162,7 +162,7 @@ class World:
         await self.activations(count, entity_key=key)
         return await self.open(key)
 
-    async def gathered(self, incident: Incident, seconds: float = 60) -> live.GatheringView:
+    async def gathered(self, incident: Incident) -> live.GatheringView:
         """Wait until the incident's last search has ended."""
 
         async def look() -> live.GatheringView | None:
@@ -170,26 +170,22 @@ class World:
                 view = (await live.gatherings_of(session, incident))[0]
             return view if view.gathering.gathering_state.finished else None
 
-        found: live.GatheringView = await self.until(look, seconds)
+        found: live.GatheringView = await self.until(look)
         return found
 
     async def export(self, incident: Incident, reason: str = "why not") -> live.Export:
         async with self.store.write() as session:
-            return await live.request_export(session, incident, who="ada", reason=reason, known=[NAME], timeout_s=20)
+            return await live.request_export(
+                session, incident, who="ada", reason=reason, known=[NAME], timeout_s=PATIENCE_S
+            )
 
     async def status(self, incident: Incident) -> LiveStatus:
         async with self.store.read() as session:
             return await live.live_status(session, await service.get_incident(session, incident.id))
 
-    async def until(self, ask: Callable[[], Awaitable[Any]], seconds: float = 60) -> Any:
+    async def until(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         """Ask until the answer is true, and return it."""
-        deadline = time.monotonic() + seconds
-        while True:
-            answer = await ask()
-            if answer:
-                return answer
-            assert time.monotonic() < deadline, "it did not happen in time"
-            await asyncio.sleep(0.05)
+        return await until_async(ask, ask.__name__, pause_s=0.05)
 
     async def activations(self, count: int, **chosen: Any) -> tuple[live.Activation, ...]:
         """Wait until so many activations are stored."""
@@ -202,12 +198,12 @@ class World:
         found: tuple[live.Activation, ...] = await self.until(look)
         return found
 
-    async def ready(self, incident: Incident, seconds: float = 60) -> LiveStatus:
+    async def ready(self, incident: Incident) -> LiveStatus:
         async def look() -> LiveStatus | None:
             status = await self.status(incident)
             return status if status.ready else None
 
-        found: LiveStatus = await self.until(look, seconds)
+        found: LiveStatus = await self.until(look)
         return found
 
 
