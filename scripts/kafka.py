@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -33,7 +33,7 @@ CLUSTER: Final = "aGluZGNhc3QtdGVzdHMtMQ"
 USER, PASSWORD = "hindcast", "loopback-only"
 
 _FETCH_S: Final = 900.0
-_START_S: Final = 90.0
+_START_S: Final = 300.0  # ends what hangs; a busy machine may take a minute
 _STOP_S: Final = 20.0
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -102,13 +102,13 @@ class Kafka:
         """Fetch what is missing, and start. Raises `KafkaMissing`, or `RuntimeError` with the broker's last words."""
         java, libraries = _java(), jars()
         self._folder = Path(tempfile.mkdtemp(prefix="hindcast-kafka-"))
-        plain, sasl, controller = _free_ports(self._port)
         try:
-            shutil.copytree(_formatted(java, libraries), self._folder / "data")
-            told = _properties(self._folder / "data", plain, sasl, controller)
-            (self._folder / "server.properties").write_text(told)
-            self._launch(java, libraries, self._folder)
-            self._await_ready(plain)
+            with held_ports(self._port, 0, 0) as (plain, sasl, controller):
+                shutil.copytree(_formatted(java, libraries), self._folder / "data")
+                told = _properties(self._folder / "data", plain, sasl, controller)
+                (self._folder / "server.properties").write_text(told)
+                self._launch(java, libraries, self._folder)
+                self._await_ready(plain)
         except BaseException:
             self.stop()
             raise
@@ -251,17 +251,21 @@ def _cache() -> Path:
     return folder
 
 
-def _free_ports(first: int) -> list[int]:
-    """Three ports of the loopback address that nobody uses now; `first` is taken as it is unless 0."""
-    sockets = [socket.socket() for _ in range(3)]
-    try:
-        for one in sockets:
-            one.bind((HOST, 0))
-        ports = [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
-    return [first or ports[0], *ports[1:]]
+@contextmanager
+def held_ports(*wanted: int) -> Iterator[list[int]]:
+    """Ports of the loopback address, 0 for any free one, which nobody is given by chance while the block runs.
+
+    A program that binds with `SO_REUSEADDR`, as Java does, can listen on them all the same: we only hold them.
+    """
+    with ExitStack() as held:
+        ports = []
+        for port in wanted:
+            one = held.enter_context(socket.socket())
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if port == 0:
+                one.bind((HOST, 0))
+            ports.append(port or one.getsockname()[1])
+        yield ports
 
 
 def _beside(folder: Path, ending: str) -> Path:

@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,8 +21,9 @@ from app.kafka.check import check
 from app.pipeline import __main__ as pipeline
 from app.settings import ENVIRONMENT, Settings, load
 from scripts.hatch_build import RESOURCES
-from scripts.kafka import KafkaMissing, java_command
+from scripts.kafka import KafkaMissing, held_ports, java_command
 from tests.fixtures.postgres import Database
+from tests.waiting import PATIENCE_S, until
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docker-compose.yml").read_text()
@@ -157,14 +157,6 @@ def test_the_pipeline_that_is_followed_is_the_one_that_runs(tmp_path: Path) -> N
     assert (resource("examples") / "refunds" / "v1").is_dir()
 
 
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
 @contextlib.contextmanager
 def running(command: list[str], folder: Path, **more: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a service as a process here, for the length of a block."""
@@ -178,21 +170,20 @@ def running(command: list[str], folder: Path, **more: str) -> Iterator[subproces
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(30)
+            process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
 class Here:
-    """Where the containers' names and folders are on this machine, for one test."""
+    """Where the containers' names and folders are on this machine, for one test, on ports that are held for it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, port: int, controller: int) -> None:
         self.folder, self.etc = folder, mounted("collector", folder / "etc")
-        self.port, self.controller = free_ports(2)
         self._places = {
-            "kafka:9092": f"127.0.0.1:{self.port}", "//:9092": f"//127.0.0.1:{self.port}",
-            "localhost:9093": f"127.0.0.1:{self.controller}",
+            "kafka:9092": f"127.0.0.1:{port}", "//:9092": f"//127.0.0.1:{port}",
+            "localhost:9093": f"127.0.0.1:{controller}",
             "/etc/hindcast": str(self.etc), "/var/lib": str(folder),
         }  # fmt: skip
 
@@ -217,25 +208,31 @@ class Here:
         setup = [*java, "kafka.docker.KafkaDockerWrapper", "setup", "--default-configs-dir", str(given)]
         setup += ["--mounted-configs-dir", str(self.folder / "none"), "--final-configs-dir", str(made)]
         told = {name: self.say(value) for name, value in environment("kafka").items()}
-        subprocess.run(setup, env={**os.environ, **told}, check=True, capture_output=True, timeout=120)
+        subprocess.run(setup, env={**os.environ, **told}, check=True, capture_output=True)
         return [*java, "kafka.Kafka", str(made / "server.properties")]
 
 
 @pytest.mark.timeout(1200)  # perhaps it is the first to need the jars
 def test_the_services_work_together(database: Database, tmp_path: Path) -> None:
     """Every service but the console and the worker, as processes instead of containers, on a real Apache Kafka."""
-    here = Here(tmp_path)
-    try:
-        kafka = here.kafka()
-    except KafkaMissing as error:
-        pytest.skip(f"no real Apache Kafka here: {error}")
+    with held_ports(0, 0) as ports:
+        here = Here(tmp_path, *ports)
+        try:
+            kafka = here.kafka()
+        except KafkaMissing as error:
+            pytest.skip(f"no real Apache Kafka here: {error}")
+        work_together(here, kafka, database)
+
+
+def work_together(here: Here, kafka: list[str], database: Database) -> None:
+    tmp_path = here.folder
     (tmp_path / "hindcast").mkdir()
     config = tmp_path / "hindcast.toml"
     config.write_text(
         here.say((here.etc / "hindcast.toml").read_text()).replace('"examples/', f'"{here.etc}/examples/')
     )
     with running(kafka, tmp_path):
-        topics = subprocess.run(here.command("topics"), cwd=ROOT, timeout=180, check=False)
+        topics = subprocess.run(here.command("topics"), cwd=ROOT, check=False)
         assert topics.returncode == 0, (tmp_path / "log").read_text()[-3000:]
         with contextlib.ExitStack() as stack:
             for name in ("pipeline", "tickets"):
@@ -243,9 +240,9 @@ def test_the_services_work_together(database: Database, tmp_path: Path) -> None:
             collect = [*here.command("collector"), "--config", str(config)]
             stack.enter_context(running(collect, tmp_path, HINDCAST_DATABASE_URL=database.app))
             await_attempts(database, len(traffic.STORY), tmp_path / "log")
-            with psycopg.connect(database.app) as connection:
-                assert connection.execute(health("collector")).fetchone()
-            (report,) = [check(one) for one in load(config, environment={}).pipelines]
+            with psycopg.connect(database.app, autocommit=True) as connection:
+                until(lambda: connection.execute(health("collector")).fetchone(), "the collector's sign of life")
+            (report,) = [check(one, timeout_s=PATIENCE_S) for one in load(config, environment={}).pipelines]
             assert report.ok
         # The desk is told its story once, however often it is opened.
         with running(here.command("tickets"), tmp_path) as again:
@@ -270,11 +267,10 @@ def test_health_checks_ask_what_the_application_may(name: str, database: Databas
 
 
 def await_attempts(database: Database, count: int, log: Path) -> None:
-    deadline = time.monotonic() + 120
     with psycopg.connect(database.app, autocommit=True) as connection:
-        while True:
+
+        def enough() -> bool:
             found = connection.execute("SELECT count(DISTINCT entity_key) FROM attempts").fetchone()
-            if found and found[0] >= count:
-                return
-            assert time.monotonic() < deadline, log.read_text()[-3000:]
-            time.sleep(0.2)
+            return bool(found) and found[0] >= count
+
+        until(enough, lambda: log.read_text()[-3000:], pause_s=0.2)
