@@ -32,7 +32,7 @@ APPLICATION: Final = "hindcast_app"
 PURGER: Final = "hindcast_purge"
 DATABASE: Final = "hindcast"
 
-_START_S: Final = 60.0
+_START_S: Final = 180.0  # ends what hangs; what dies is noticed at once
 _STOP_S: Final = 20.0
 _FIRST_START_BYTES: Final = 100 << 20
 

@@ -24,7 +24,7 @@ from app.demo.postgres import APPLICATION, PURGER, EmbeddedPostgres, Urls
 from app.demo.processes import die_with, end
 from app.settings import Settings
 
-_START_S: Final = 60.0
+_START_S: Final = 180.0  # ends what hangs; what dies is noticed at once
 _PATIENCE_S: Final = 5.0
 _PORTS: Final = 20
 
