@@ -13,11 +13,13 @@ from app.replay.rerun_pb2 import RerunRequest
 from app.sandbox import zygote
 from app.sandbox.model import Finished, Limits
 from app.sandbox.runner import Sandbox
+from tests.waiting import PATIENCE_S
 
 HERE = Path(__file__).parent
 AGENTS = HERE / "agents"
 ENTRIES = HERE / "entries"
-QUICK = Limits(wall_s=20, cpu_s=10, memory_bytes=256 << 20)
+# Ends what hangs; a try that is to run out of time is given less.
+QUICK = Limits(wall_s=PATIENCE_S, cpu_s=60, memory_bytes=256 << 20)
 
 Attempt = Callable[..., Finished]
 

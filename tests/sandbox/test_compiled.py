@@ -4,7 +4,6 @@ import hashlib
 import os
 import py_compile
 import sys
-import time
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
@@ -15,6 +14,7 @@ from app.sandbox import compiled
 from app.sandbox.compiled import Compiled, compile_files
 from app.sandbox.runner import Sandbox
 from tests.sandbox.conftest import QUICK, request_for, said
+from tests.waiting import until
 
 AGENT = """
 from importlib.machinery import SourceFileLoader
@@ -34,11 +34,13 @@ def test_a_file_is_compiled_once_and_a_changed_one_is_seen(sandbox: Sandbox, ope
     (open_folder / "a_wide.py").write_text("x = " + "-" * 100_000 + "1\n")
     os.mkfifo(open_folder / "a_pipe.py")
     request = request_for("compiled_agent:version", (open_folder,))
-    deadline = time.monotonic() + 60
-    while (told := said(sandbox.run(request, QUICK))) != "ONE True":
-        assert told == "ONE False"
-        assert time.monotonic() < deadline, "it is not compiled"
-        time.sleep(0.05)
+
+    def is_compiled() -> bool:
+        told = said(sandbox.run(request, QUICK))
+        assert told in ("ONE False", "ONE True")
+        return told == "ONE True"
+
+    until(is_compiled)
     file.write_text(AGENT.replace("ONE", "TWO"))
     assert said(sandbox.run(request, QUICK)).startswith("TWO")
     file.write_text(AGENT)  # its content counts, not its time
@@ -60,10 +62,12 @@ def poison():
 def test_what_a_run_does_to_compiled_files_is_its_own_affair(sandbox: Sandbox, open_folder: Path) -> None:
     (open_folder / "poisoning_agent.py").write_text(POISON)
     request = request_for("poisoning_agent:poison", (open_folder,))
-    deadline = time.monotonic() + 60
-    while (told := said(sandbox.run(request, QUICK))) == "poisoned 0":
-        assert time.monotonic() < deadline, "nothing is compiled"
-        time.sleep(0.05)
+
+    def poisoned() -> str:
+        words = said(sandbox.run(request, QUICK))
+        return "" if words == "poisoned 0" else words
+
+    told = until(poisoned, "that something is compiled")
     assert told.startswith("poisoned")
     assert said(sandbox.run(request, QUICK)) == told  # read from what was compiled, and poisoned for itself again
 

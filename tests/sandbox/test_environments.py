@@ -2,7 +2,6 @@
 
 import shutil
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,9 @@ from app.sandbox import drivers
 from app.sandbox.environment import InterpreterError, look_at
 from app.sandbox.model import SandboxError
 from app.sandbox.runner import Sandbox
-from tests.sandbox.conftest import ENTRIES, QUICK, request_for, said
+from tests.sandbox.conftest import ENTRIES, QUICK, processes_of, request_for, said
 from tests.sandbox.environments import environment, install, site
+from tests.waiting import joined, until
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,9 @@ def agent(tmp_path: Path) -> Path:
         "    import vendored\n"
         "    return f'{vendored.VERSION} {before}'\n"
         "def slowly():\n"
-        "    import time\n"
-        "    time.sleep(1.5)\n"
+        "    import os, time\n"
+        "    while not os.path.exists(os.path.join(os.path.dirname(__file__), 'go')):\n"
+        "        time.sleep(0.01)\n"
         "    return version()\n"
         "def console():\n"
         "    import sqlalchemy\n"
@@ -84,16 +85,18 @@ def test_what_is_installed_later_is_seen_and_disturbs_no_run(venv: Path, agent: 
     with sandbox_in(venv, libraries=["vendored"]) as sandbox:
         assert said(sandbox.run(request_for("own_agent:version", (agent,)), QUICK)) == "1.0 True"
         old, slow = sandbox.pid, []
+        before = set(processes_of(old))
         thread = threading.Thread(
             target=lambda: slow.append(sandbox.run(request_for("own_agent:slowly", (agent,)), QUICK))
         )
         thread.start()
-        time.sleep(0.5)  # it is under way
+        until(lambda: set(processes_of(old)) - before, "the start of the run")
         # Of another size: written in the second of the first and as long, it would be taken for what was compiled then.
         install(venv, "vendored", "2.0", "VERSION = '2.0'  # newer\n")
         assert said(sandbox.run(request_for("own_agent:version", (agent,)), QUICK)) == "2.0 True"
         assert sandbox.pid != old
-        thread.join()
+        (agent / "go").touch()
+        joined(thread)
         assert said(slow[0]) == "1.0 True"
         assert sandbox._outdated == []
 

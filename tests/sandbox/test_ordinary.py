@@ -8,6 +8,7 @@ from app.replay.rerun_pb2 import RerunRequest
 from app.sandbox.model import Ending, Limits
 from app.sandbox.runner import Sandbox
 from tests.sandbox.conftest import AGENTS, QUICK, Attempt, is_root, request_for, said
+from tests.waiting import PATIENCE_S
 
 
 def test_a_run(attempt: Attempt, tier: str) -> None:
@@ -118,7 +119,7 @@ def test_an_agent_that_only_its_owner_can_read(sandbox: Sandbox, open_folder: Pa
 
 
 def test_prints_beyond_the_limit_are_counted(attempt: Attempt) -> None:
-    finished = attempt("nice:greet", Limits(output_bytes=8), name="Ada")
+    finished = attempt("nice:greet", Limits(wall_s=PATIENCE_S, output_bytes=8), name="Ada")
     assert finished.printed == "greeting"
     assert finished.discarded_bytes == len(" Ada\n")
 
@@ -126,12 +127,12 @@ def test_prints_beyond_the_limit_are_counted(attempt: Attempt) -> None:
 def test_a_request_of_many_megabytes(sandbox: Sandbox) -> None:
     request = request_for("nice:greet")
     request.envelopes.add().external_event = bytes(20 << 20)
-    finished = sandbox.run(request, Limits(memory_bytes=512 << 20))
+    finished = sandbox.run(request, Limits(wall_s=PATIENCE_S, memory_bytes=512 << 20))
     assert said(finished) == "hello world"
 
 
 def test_a_result_of_many_megabytes(attempt: Attempt) -> None:
-    finished = attempt("tries:large_result", Limits(memory_bytes=512 << 20), mib=40)
+    finished = attempt("tries:large_result", Limits(wall_s=PATIENCE_S, memory_bytes=512 << 20), mib=40)
     assert len(said(finished)) == 40 << 20
 
 

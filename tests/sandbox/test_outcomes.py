@@ -11,9 +11,10 @@ import pytest
 from app.sandbox.model import Ending, Limits
 from app.sandbox.runner import Sandbox
 from tests.sandbox.conftest import QUICK, request_for, said
+from tests.waiting import PATIENCE_S
 
-SHORT = Limits(wall_s=1, cpu_s=1, memory_bytes=64 << 20, processes=40)
-PATIENT = Limits(wall_s=100, cpu_s=1)
+SHORT = Limits(wall_s=1, memory_bytes=64 << 20, processes=40)
+PATIENT = Limits(wall_s=PATIENCE_S, cpu_s=1)
 
 # What is tried, with which limits, and how it may end: a refused try is survived by the agent, which then finishes.
 TRIES: dict[str, tuple[str, dict[str, Any], Limits, set[Ending]]] = {
@@ -27,7 +28,7 @@ TRIES: dict[str, tuple[str, dict[str, Any], Limits, set[Ending]]] = {
     "allocate 10 GB": ("tries:allocate", {"mib": 10_240}, QUICK, {Ending.MEMORY_LIMIT}),
     "loop for ever": ("tries:loop_for_ever", {}, PATIENT, {Ending.CPU_LIMIT}),
     "wait for ever": ("tries:sleep_for_ever", {}, SHORT, {Ending.TIME_LIMIT}),
-    "fill stdout": ("tries:flood", {"mib": 64}, Limits(wall_s=100, cpu_s=30), {Ending.FINISHED}),
+    "fill stdout": ("tries:flood", {"mib": 64}, Limits(wall_s=PATIENCE_S, cpu_s=60), {Ending.FINISHED}),
     "fill stdout for ever": ("tries:flood_for_ever", {}, SHORT, {Ending.TIME_LIMIT, Ending.CPU_LIMIT}),
     "exit in import": ("leaves_on_import:anything", {}, QUICK, {Ending.EXITED_EARLY}),
     "end its process in import": ("leaves_on_import_hard:anything", {}, QUICK, {Ending.EXITED_EARLY}),

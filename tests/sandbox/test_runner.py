@@ -1,13 +1,12 @@
 """The host's side: what it survives, what it refuses, and what it says."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,16 +15,26 @@ from app.replay.rerun_pb2 import RerunResult
 from app.sandbox import zygote
 from app.sandbox.model import Ending, Finished, Limits, SandboxError
 from app.sandbox.runner import Sandbox
-from tests.sandbox.conftest import HERE, QUICK, Attempt, make_sandbox, processes_of, request_for, said
+from tests.sandbox.conftest import ENTRIES, HERE, QUICK, Attempt, make_sandbox, processes_of, request_for, said
+from tests.waiting import joined, until
 
 GREET = request_for("nice:greet")
+PATIENT = """
+import os, time
 
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, what
+def wait():
+    while not os.path.exists(os.path.join(os.path.dirname(__file__), "go")):
         time.sleep(0.01)
+"""
+
+
+def ignores_signals(pid: int) -> bool:
+    """Whether a process is the agent that ignores all it can, and has come so far."""
+    try:
+        found = re.search(r"(?m)^SigIgn:\s+([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return False
+    return found is not None and bool(int(found[1], 16) & 1 << (signal.SIGTERM - 1))
 
 
 def in_thread(run: Callable[[], Finished]) -> tuple[threading.Thread, list[Finished]]:
@@ -35,14 +44,14 @@ def in_thread(run: Callable[[], Finished]) -> tuple[threading.Thread, list[Finis
     return thread, results
 
 
-def test_start_does_not_wait() -> None:
-    sandbox = make_sandbox()
-    begun = time.monotonic()
+def test_start_does_not_wait(tmp_path: Path) -> None:
+    """What is loaded before any run waits here for a file that is made after the start has returned."""
+    (tmp_path / "waits_for_go.py").write_text(f"{PATIENT}\nwait()\n")
+    path = [*zygote.import_path(), str(ENTRIES), str(tmp_path)]
+    sandbox = make_sandbox(preload=["waits_for_go"], import_path=path)
     sandbox.start()
-    started = time.monotonic() - begun
-    begun = time.monotonic()
+    (tmp_path / "go").touch()
     assert said(sandbox.run(GREET, QUICK)) == "hello world"
-    assert started < time.monotonic() - begun  # whoever wants a result waits for what was not waited for
     sandbox.close()
 
 
@@ -52,35 +61,42 @@ def test_close_ends_everything(namespaces: bool) -> None:
     other.run(GREET, QUICK)
     session = other._zygote.pid
     idle = len(processes_of(session))
-    thread, results = in_thread(lambda: other.run(request_for("tries:sleep_for_ever"), Limits(wall_s=30)))
-    wait_for(lambda: len(processes_of(session)) > idle, "no run has started")
+    thread, results = in_thread(lambda: other.run(request_for("tries:sleep_for_ever"), QUICK))
+    until(lambda: len(processes_of(session)) > idle, "the start of a run")
     other.close()
-    thread.join(60)
+    joined(thread)
     assert results[0].ending is Ending.SANDBOX_LOST
-    wait_for(lambda: processes_of(session) == [], "something is left")
+    until(lambda: processes_of(session) == [], "the end of them all")
     other.close()
     with pytest.raises(SandboxError, match="closed"):
         other.run(GREET)
 
 
-def test_runs_at_the_same_time(attempt: Attempt) -> None:
-    runs = [in_thread(lambda: attempt("nice:nap", seconds=0.5)) for _ in range(6)]
+def test_runs_at_the_same_time(sandbox: Sandbox, attempt: Attempt, open_folder: Path) -> None:
+    """None of the patient ones can end before all of them are there."""
+    (open_folder / "patient_agent.py").write_text(PATIENT)
+    request = request_for("patient_agent:wait", (open_folder,))
+    before = set(processes_of(sandbox.pid or 0))
+    runs = [in_thread(lambda: sandbox.run(request, QUICK)) for _ in range(6)]
+    until(lambda: len(set(processes_of(sandbox.pid or 0)) - before) >= 6, "six runs under way")
     runs.append(in_thread(lambda: attempt("tries:leave", how="os._exit")))
-    runs.append(in_thread(lambda: attempt("tries:loop_for_ever", Limits(wall_s=0.3, cpu_s=5))))
+    runs.append(in_thread(lambda: attempt("tries:loop_for_ever", Limits(wall_s=0.3))))
+    for thread, _ in runs[6:]:
+        joined(thread)
+    (open_folder / "go").touch()
     for thread, _ in runs:
-        thread.join(60)
+        joined(thread)
     endings = [results[0].ending for _, results in runs]
     assert endings == [Ending.FINISHED] * 6 + [Ending.EXITED_EARLY, Ending.TIME_LIMIT]
-    naps = sorted(tuple(map(float, said(results[0]).split())) for _, results in runs[:6])
-    assert any(later < end for (_, end), (later, _) in pairwise(naps)), "they ran one after the other"
 
 
 def test_cancelling(attempt: Attempt, sandbox: Sandbox) -> None:
     stop = threading.Event()
+    before = set(processes_of(sandbox.pid or 0))
     thread, results = in_thread(lambda: sandbox.run(request_for("tries:sleep_for_ever"), QUICK, stop=stop))
-    time.sleep(0.2)
+    until(lambda: set(processes_of(sandbox.pid or 0)) - before, "the start of a run")
     stop.set()
-    thread.join(60)
+    joined(thread)
     assert (results[0].ending, results[0].detail) == (Ending.CANCELLED, "it was cancelled")
 
 
@@ -93,17 +109,14 @@ def test_the_pre_loaded_process_is_killed_during_a_run(
         sandbox.run(GREET, QUICK)
         session = sandbox._zygote.pid
         idle = set(processes_of(session))
-        thread, results = in_thread(
-            lambda: sandbox.run(request_for("tries:ignore_signals_and_sleep"), Limits(wall_s=60))
-        )
-        wait_for(lambda: len(processes_of(session)) > len(idle), "no run has started")
-        time.sleep(0.1)
+        thread, results = in_thread(lambda: sandbox.run(request_for("tries:ignore_signals_and_sleep"), QUICK))
+        until(lambda: any(map(ignores_signals, processes_of(session))), "the agent's own code")
         for pid in [session] if whom == "guard or zygote" else idle:
             os.kill(pid, signal.SIGKILL)
-        thread.join(60)
+        joined(thread)
         assert results[0].ending is Ending.SANDBOX_LOST
         assert results[0].detail == "the sandbox's own process ended during the run"
-        wait_for(lambda: processes_of(session) == [], "the run goes on without its parent")
+        until(lambda: processes_of(session) == [], "the run's end without its parent")
         assert said(sandbox.run(GREET, QUICK)) == "hello world"
         assert sandbox._zygote.pid != session
 
@@ -113,7 +126,7 @@ def test_the_pre_loaded_process_is_killed_between_runs() -> None:
         for _ in range(2):
             assert said(sandbox.run(GREET, QUICK)) == "hello world"
             os.kill(sandbox._zygote.pid, signal.SIGKILL)
-            wait_for(lambda: not sandbox._zygote.alive(), "it lives")
+            until(lambda: not sandbox._zygote.alive(), "its end")
         assert said(sandbox.run(GREET, QUICK)) == "hello world"
 
 
@@ -136,10 +149,9 @@ def test_everything_ends_with_the_host(namespaces: bool) -> None:
     ) as host:
         assert host.stdout is not None
         session = int(host.stdout.readline())
-        idle = 2 if namespaces and len(processes_of(session)) > 1 else 1
-        wait_for(lambda: len(processes_of(session)) > idle, "no run has started")
+        until(lambda: any(map(ignores_signals, processes_of(session))), "the agent's own code")
         host.kill()
-    wait_for(lambda: processes_of(session) == [], "something outlives the host")
+    until(lambda: processes_of(session) == [], "the end of all with the host")
 
 
 def test_nothing_of_ours_is_inherited() -> None:
