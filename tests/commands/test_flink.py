@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -16,10 +14,10 @@ from tests.commands.test_services import hindcast, running
 from tests.fixtures.postgres import Database
 from tests.flink.lines import traced_run
 from tests.incidents.flink import LOGS, NAMES
+from tests.waiting import ended, until
 
 FILES = [str(LOGS / name) for name in NAMES]
 JOB = "296eb6d9a38437b2b6df303a45c35cee"
-PATIENCE_S = 60
 
 
 def test_a_dry_run_counts_and_needs_no_database(tmp_path: Path) -> None:
@@ -90,7 +88,7 @@ def test_a_folder_is_followed_through_rotation_a_kill_and_a_restart(tmp_path: Pa
     with running(tmp_path, *words, HINDCAST_DATABASE_URL=database.app) as second:
         wait(database, 30)
         second.terminate()
-        assert second.wait(PATIENCE_S) == 0
+        assert ended(second) == 0
     with psycopg.connect(database.owner) as connection:
         counted = connection.execute("SELECT ref, status, records FROM flink_runs ORDER BY ref").fetchall()
     assert counted == [(f"r{n}", "completed", 6) for n in range(5)]
@@ -98,7 +96,7 @@ def test_a_folder_is_followed_through_rotation_a_kill_and_a_restart(tmp_path: Pa
 
 def wait(database: Database, records: int) -> None:
     """Wait until so many lines are stored."""
-    until(lambda: stored(database) >= records)
+    until(lambda: stored(database) >= records, lambda: f"{records} lines: there are {stored(database)}", pause_s=0.05)
     assert stored(database) == records
 
 
@@ -106,13 +104,6 @@ def stored(database: Database) -> int:
     with psycopg.connect(database.owner) as connection:
         (count,) = connection.execute("SELECT count(*) FROM flink_records").fetchone() or (0,)
     return int(count)
-
-
-def until(reached: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not reached():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.05)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads what it may not")

@@ -18,6 +18,7 @@ from tests.fixtures.postgres import Database
 from tests.jobs.live import TOPICS, World
 from tests.pipeline import scripted
 from tests.pipeline.topics import make
+from tests.waiting import PATIENCE_S
 
 NOW = time.time_ns() // 1_000_000
 STREAMS = ("events", "traces", "snapshots", "intents", "outputs", "errors")
@@ -100,7 +101,9 @@ async def test_export_brings_one_bundle_that_has_everything(
             await world.activations(1)
             code, told, error = await export(tmp_path, database, "--key", "card-4242", "--out", "one.zip")
             again = await export(tmp_path, database, "--key-hex", b"card-4242".hex(), "--seq", "0", "--out", "two.zip")
-            nobody = await export(tmp_path, database, "--key", "nobody", "--out", "none.zip", "--timeout", "20")
+            nobody = await export(
+                tmp_path, database, "--key", "nobody", "--out", "none.zip", "--timeout", str(PATIENCE_S)
+            )
     assert (code, error) == (0, ""), told
     assert told.splitlines()[0].startswith("one.zip: ")
     made = bundle.read((tmp_path / "one.zip").read_bytes())

@@ -22,6 +22,7 @@ from app.demo.story import endings, tell
 from app.incidents import schema
 from app.incidents.service import Store
 from tests.fixtures.postgres import Database
+from tests.waiting import PATIENCE_S, ended
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,7 +39,6 @@ def hindcast(tmp_path: Path, *words: str, **more: str) -> subprocess.CompletedPr
         text=True,
         cwd=tmp_path,
         env=environment(tmp_path, **more),
-        timeout=240,
         check=False,
     )
 
@@ -120,9 +120,9 @@ def test_serve_opens_its_door_to_the_token_alone_and_ends_cleanly(tmp_path: Path
         base, _, shown = process.stdout.readline().strip().partition("/enter?token=")
         assert shown == token
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(f"{base}/api/v1/incidents", timeout=60)
+            urllib.request.urlopen(f"{base}/api/v1/incidents", timeout=PATIENCE_S)
         request = urllib.request.Request(f"{base}/api/v1/incidents", headers={"Authorization": f"Bearer {token}"})
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             assert json.load(answer)["incidents"] == []
         busy = hindcast(tmp_path, "serve", "--port", base.rpartition(":")[2], **urls)
         assert busy.returncode == 2
@@ -134,7 +134,7 @@ def test_serve_opens_its_door_to_the_token_alone_and_ends_cleanly(tmp_path: Path
         wrong = hindcast(tmp_path, "serve", "--host", "no.such.host.invalid", **urls)
         assert "console.host 'no.such.host.invalid' is not an address" in wrong.stderr
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert ended(process) == 0
 
 
 def test_serve_and_worker_attach_to_the_embedded_database(tmp_path: Path, postgres: Urls) -> None:
@@ -156,10 +156,10 @@ async def test_the_worker_replays_what_was_asked_for_and_drains(
     runs = await tell(store, ["refunds-v1", "refunds-v2"])
     config = str(example() / "hindcast.toml")
     with running(tmp_path, "worker", "--jobs", "1", "--config", config, HINDCAST_DATABASE_URL=database.app) as process:
-        ended = await endings(store, runs, 60)
-        assert [(run.build, run.outcome) for run in ended] == [("refunds-v1", "reproduced"), ("refunds-v2", "diverged")]
+        there = await endings(store, runs, PATIENCE_S)
+        assert [(run.build, run.outcome) for run in there] == [("refunds-v1", "reproduced"), ("refunds-v2", "diverged")]
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(process.wait, 20) == 0
+        assert await asyncio.to_thread(ended, process) == 0
 
 
 def test_the_command_line_loads_nothing_that_it_does_not_need() -> None:

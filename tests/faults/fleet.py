@@ -6,20 +6,20 @@ how long its re-run takes.
 
 from __future__ import annotations
 
-import asyncio
 import os
+import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.incidents import service
 from app.incidents.service import Run, Store
 from tests.golden.scenarios import scenario
+from tests.waiting import until_async
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = "a01_fraud_completed"
@@ -29,7 +29,6 @@ import os, time
 while not os.path.exists(os.path.join(os.path.dirname(__file__), "go")):
     time.sleep(0.01)
 """
-SECONDS = 90.0
 
 
 @dataclass
@@ -38,7 +37,7 @@ class Fleet:
 
     folder: Path
     url: str
-    lease_s: float = 5.0
+    lease_s: float = 10.0
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def __post_init__(self) -> None:
@@ -110,33 +109,38 @@ async def ask(store: Store, build: str) -> Run:
 
 async def until(store: Store, run: Run, *states: str) -> Run:
     """Wait until the run is in one of these states."""
-    deadline = time.monotonic() + SECONDS
-    while True:
+    found = run
+
+    async def reached() -> Run | None:
+        nonlocal found
         try:
             async with store.read() as session:
                 found = await service.get_run(session, run.id)
         except Exception:  # noqa: BLE001  the database may be the one that was killed
-            found = run
-        if found.state in states:
-            return found
-        assert time.monotonic() < deadline, f"run is {found.state}, not {' or '.join(states)}: {found.error}"
-        await asyncio.sleep(0.05)
+            return None
+        return found if found.state in states else None
+
+    what = f"a run that is {' or '.join(states)}"
+    there = await until_async(reached, lambda: f"{what}: it is {found.state}, {found.error}", pause_s=0.05)
+    assert there is not None
+    return there
 
 
 async def happens(what: Callable[[], bool], name: str) -> None:
     """Wait until something is true."""
-    deadline = time.monotonic() + SECONDS
-    while not what():
-        assert time.monotonic() < deadline, f"{name} did not happen"
-        await asyncio.sleep(0.02)
+
+    async def ask() -> bool:
+        return what()
+
+    await until_async(ask, name)
 
 
 def children(pid: int) -> set[int]:
     """The direct children of a process that still run."""
     found = set()
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with_children = task.read_text().split()
-        found |= {int(child) for child in with_children if not _ended(int(child))}
+        with suppress(OSError):  # a thread that has ended since
+            found |= {int(child) for child in task.read_text().split() if not _ended(int(child))}
     return found
 
 
@@ -145,13 +149,34 @@ def descendants(pid: int) -> set[int]:
     found: set[int] = set()
     todo = [pid]
     while todo:
-        try:
-            below = children(todo.pop())
-        except OSError:
-            continue
+        below = children(todo.pop())
         found |= below
         todo += below
     return found
+
+
+def confined(pid: int) -> list[int]:
+    """The processes below one that are shut in, as runs are, those that began first before the others."""
+    ours = _filters(os.getpid())
+    return [
+        child for _, child in sorted((_began(child), child) for child in descendants(pid) if _filters(child) > ours)
+    ]
+
+
+def _filters(pid: int) -> int:
+    """How many filters of system calls a process is under; containers may put everybody under one."""
+    try:
+        found = re.search(r"(?m)^Seccomp_filters:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
+
+
+def _began(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return 0
 
 
 def _ended(pid: int) -> bool:

@@ -25,6 +25,7 @@ from tests.fixtures.postgres import Database
 from tests.incidents.live import Topics, attempts, raw
 from tests.incidents.tracing import attempt, failure
 from tests.jobs.live import ON_BOTH_BROKERS, World
+from tests.waiting import PATIENCE_S, ended, joined, until
 
 ROOT = Path(__file__).parents[2]
 STREAMS = ("traces", "intents", "outputs", "errors", "snapshots")
@@ -155,7 +156,7 @@ class Feed(threading.Thread):
             self.lives += 1
             self._producer.poll(0)
             time.sleep(0.015)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(PATIENCE_S) == 0
 
 
 def configure(world: World, folder: Path) -> Path:
@@ -200,28 +201,31 @@ def kill_again_and_again(world: World, database: Database, tmp_path: Path) -> No
     midway = 0
     while midway < 5:
         process = start(database, config)
-        begun, waited = stored(database), time.monotonic()
-        while stored(database) == begun:
+        begun = stored(database)
+
+        def more(process: subprocess.Popen[bytes] = process, begun: int = begun) -> bool:
             assert process.poll() is None, (tmp_path / "log").read_text()[-3000:]
-            assert time.monotonic() - waited < 60, "nothing was stored"
-            time.sleep(0.02)
+            return stored(database) > begun
+
+        until(more, "that something is stored")
         time.sleep(chance.uniform(0, 0.5))
         process.kill()  # SIGKILL: no chance to tidy up
         process.wait()
         midway += begun < stored(database)
     feed.enough.set()
-    feed.join(60)
+    joined(feed)
     total = sum(map(len, feed.sent.values()))
     last = start(database, config)
     try:
-        deadline = time.monotonic() + 120
-        while stored(database) < total:
-            assert time.monotonic() < deadline, (tmp_path / "log").read_text()[-3000:]
+
+        def all_there() -> bool:
             assert last.poll() is None, (tmp_path / "log").read_text()[-3000:]
-            time.sleep(0.05)
+            return stored(database) >= total
+
+        until(all_there, lambda: (tmp_path / "log").read_text()[-3000:], pause_s=0.05)
     finally:
         last.send_signal(signal.SIGTERM)
-        assert last.wait(60) == 0
+        assert ended(last) == 0
     found = summary(database)
     for stream in STREAMS:
         records = [one for _, one in raw(database, stream)]

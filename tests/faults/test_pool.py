@@ -17,8 +17,9 @@ import pytest
 from app.demo.postgres import APPLICATION, EmbeddedPostgres
 from app.incidents import pool, schema, service
 from app.incidents.service import Run, Store
-from tests.faults.fleet import BUILDS, Fleet, ask, descendants, fleet_at, happens, until
+from tests.faults.fleet import BUILDS, Fleet, ask, confined, descendants, fleet_at, happens, until
 from tests.fixtures.postgres import Database
+from tests.waiting import PATIENCE_S, ended, until_async
 
 TOKEN = "a-token-for-tests-alone"
 
@@ -30,27 +31,22 @@ def fleet(tmp_path: Path, database: Database) -> Iterator[Fleet]:
 
 
 async def running(store: Store, fleet: Fleet, worker: int) -> tuple[Run, set[int]]:
-    """Have the patient agent's run begin; returns it and the processes that were made for it."""
-    async with store.read() as session:
-        before = len((await pool.pool_status(session)).alive)
-    deadline = asyncio.get_running_loop().time() + 90
-    while not before:
-        assert asyncio.get_running_loop().time() < deadline, (fleet.folder / "worker.log").read_text()
-        await asyncio.sleep(0.05)
+    """Have the patient agent's run begin; returns it and the process that was made for it."""
+
+    async def alive() -> bool:
         async with store.read() as session:
-            before = len((await pool.pool_status(session)).alive)
-    idle: set[int] = set()
-    while not idle:
-        await asyncio.sleep(0.2)
-        idle = descendants(worker)
-    # The pre-loaded processes have settled once their number stays.
-    while (now := descendants(worker)) != idle:
-        idle = now
-        await asyncio.sleep(0.5)
+            return bool((await pool.pool_status(session)).alive)
+
+    await until_async(alive, lambda: (fleet.folder / "worker.log").read_text())
     run = await until(store, await ask(store, "patient"), "running")
-    await happens(lambda: bool(descendants(worker) - idle), "the run's process")
-    await asyncio.sleep(0.5)
-    return run, descendants(worker) - idle
+
+    async def at_work() -> set[int]:
+        # What compiles the agent's files is shut in as well, but begins later and ends by itself.
+        first = confined(worker)[:1]
+        await asyncio.sleep(0.3)
+        return set(first) & set(confined(worker)[:1])
+
+    return run, await until_async(at_work, "the run's process")
 
 
 async def retried(store: Store, fleet: Fleet, run: Run) -> None:
@@ -94,7 +90,8 @@ async def test_the_console_finds_the_run_of_the_only_worker_that_was_killed(flee
     lost = await until(store, run, "lost")
     assert "no sign of life" in lost.error
     await happens(lambda: not any(Path(f"/proc/{pid}").exists() for pid in made), "the end of the run's process")
-    async with httpx.AsyncClient(base_url=address, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with httpx.AsyncClient(base_url=address, headers=headers, timeout=PATIENCE_S) as client:
         answer = (await client.get("/api/v1/workers")).json()
     assert [one["name"].rpartition(":")[2] for one in answer["workers"]] == [str(worker.pid)]
     again = fleet.start("worker", "--builds", "patient")
@@ -133,16 +130,16 @@ async def test_a_worker_that_must_go_gives_its_run_to_another(fleet: Fleet, stor
     first = fleet.start("worker", "--builds", "patient")
     run, _ = await running(store, fleet, first.pid)
     first.send_signal(signal.SIGTERM)
-    async with store.read() as session:
-        draining = await pool.pool_status(session)
-    while draining.workers[0].state != "draining":
-        await asyncio.sleep(0.1)
+
+    async def draining() -> bool:
         async with store.read() as session:
-            draining = await pool.pool_status(session)
+            return (await pool.pool_status(session)).workers[0].state == "draining"
+
+    await until_async(draining)
     first.send_signal(signal.SIGTERM)  # the second time: do not wait
     back = await until(store, run, "queued")
     assert (back.attempt, back.worker, back.error) == (1, None, None)
-    assert await asyncio.to_thread(first.wait, 60) == 0
+    assert await asyncio.to_thread(ended, first) == 0
     fleet.go()
     second = fleet.start("worker", "--builds", "patient")
     done = await until(store, run, "done", "lost", "failed")
@@ -175,11 +172,11 @@ async def test_a_database_that_dies_in_the_middle_leaves_nothing_stuck_and_nothi
             server.stop()
             server = EmbeddedPostgres(home / "state")
             assert server.start().app == urls.app
-            ended = await until(store, run, "done", "lost", "failed")
-            if ended.state == "lost":
+            over = await until(store, run, "done", "lost", "failed")
+            if over.state == "lost":
                 await retried(store, fleet, run)
             else:
-                assert (ended.state, ended.attempt) == ("done", 1)
+                assert (over.state, over.attempt) == ("done", 1)
             assert (await until(store, await ask(store, "patient"), "done")).attempt == 1
             assert worker.poll() is None
             with psycopg.connect(urls.app) as connection:

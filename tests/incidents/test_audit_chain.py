@@ -13,6 +13,7 @@ from app.incidents.audit import ORIGIN, Action, record_event
 from app.incidents.audit_chain import Head, noting, verify
 from app.incidents.service import Store
 from tests.fixtures.postgres import Database
+from tests.waiting import until_async
 
 ODD = 'quotes " \\ / \b\f\n\r\t \x01\x7f é \u2028 \U0001f600'
 
@@ -126,10 +127,11 @@ async def test_the_head_goes_to_the_log(store: Store, caplog: pytest.LogCaptureF
     caplog.set_level(logging.INFO, "app.incidents.audit_chain")
     async with noting(store, 0.02):
         head = await trail(store, 2)
-        for _ in range(200):
-            if f"audit head {head}" in caplog.messages:
-                break
-            await asyncio.sleep(0.01)
+
+        async def noted() -> bool:
+            return f"audit head {head}" in caplog.messages
+
+        await until_async(noted)
     assert caplog.messages[-1] == f"audit head {head}"
     assert len(caplog.messages) == len(set(caplog.messages))
     assert Head.parse(str(head)) == head

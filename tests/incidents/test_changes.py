@@ -10,6 +10,7 @@ from app.incidents.changes import Changes
 from app.incidents.service import Incident, Run, Store
 from tests.fixtures.postgres import Database
 from tests.incidents.evidence import recording
+from tests.waiting import PATIENCE_S, until_async
 
 
 @pytest.fixture
@@ -31,9 +32,11 @@ async def cancel(store: Store, run: Run) -> None:
 async def listening(changes: Changes) -> None:
     """Wait until the listener is up, by the wake-up that it gives everybody then."""
     async with changes.subscribe("anything") as subscription:
-        async with asyncio.timeout(60):
-            while not changes.listening:
-                await subscription.wait(0.5)
+
+        async def up() -> bool:
+            return changes.listening or (await subscription.wait(0.5) and changes.listening)
+
+        await until_async(up)
 
 
 async def test_a_change_wakes_those_who_follow_its_run_or_incident(
@@ -48,8 +51,8 @@ async def test_a_change_wakes_those_who_follow_its_run_or_incident(
             changes.subscribe("run_other") as of_other,
         ):
             await cancel(store, run)
-            assert await of_run.wait(60)
-            assert await of_incident.wait(60)
+            assert await of_run.wait(PATIENCE_S)
+            assert await of_incident.wait(PATIENCE_S)
             assert not await of_other.wait(0.1)
             assert not await of_run.wait(0.1)  # told once
 
@@ -60,7 +63,11 @@ async def test_a_change_before_the_wait_is_not_missed(store: Store, incident: In
         await listening(changes)
         async with changes.subscribe(run.id) as subscription:
             await cancel(store, run)
-            await asyncio.sleep(0.2)  # as if the page were being written meanwhile
+
+            async def told() -> bool:
+                return subscription._changed.is_set()
+
+            await until_async(told)  # while the page is being written
             assert await subscription.wait(0)
 
 
@@ -108,11 +115,14 @@ async def test_fifty_pages_take_one_connection(
 
         async def follow() -> bool:
             async with changes.subscribe(run.id) as subscription:
-                return await subscription.wait(60)
+                return await subscription.wait(PATIENCE_S)
 
         pages = [asyncio.create_task(follow()) for _ in range(50)]
-        await asyncio.sleep(0.1)
-        assert changes.subscribers == 50
+
+        async def all_follow() -> bool:
+            return changes.subscribers == 50
+
+        await until_async(all_follow)
         with psycopg.connect(database.superuser) as connection:
             listeners = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND query LIKE 'LISTEN%%'"
             assert connection.execute(listeners, (database.name,)).fetchone() == (1,)
@@ -133,11 +143,11 @@ async def test_a_lost_connection_comes_back_and_everybody_looks(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                     " WHERE datname = current_database() AND query LIKE 'LISTEN%'"
                 )
-            assert await subscription.wait(60)  # nobody was told of anything; they look all the same
+            assert await subscription.wait(PATIENCE_S)  # nobody was told of anything; they look all the same
             await listening(changes)
             await subscription.wait(0.1)
             await cancel(store, run)
-            assert await subscription.wait(60)
+            assert await subscription.wait(PATIENCE_S)
 
 
 async def test_without_a_database_waiting_is_polling() -> None:
@@ -145,7 +155,7 @@ async def test_without_a_database_waiting_is_polling() -> None:
         async with changes.subscribe("run_x") as subscription:
             await asyncio.sleep(0.2)
             await subscription.wait(0.1)
-            assert await subscription.wait(60)  # after a second: look for yourself
+            assert await subscription.wait(PATIENCE_S)  # after a second: look for yourself
         assert not changes.listening
 
 
@@ -154,7 +164,7 @@ async def test_stopping_wakes_everybody(database: Database) -> None:
     await changes.start()
     await listening(changes)
     async with changes.subscribe("run_x") as subscription:
-        waiting = asyncio.create_task(subscription.wait(30))
+        waiting = asyncio.create_task(subscription.wait(PATIENCE_S))
         await asyncio.sleep(0.05)
         await changes.stop()
-        assert await asyncio.wait_for(waiting, 2)
+        assert await waiting

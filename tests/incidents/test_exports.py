@@ -19,6 +19,7 @@ from tests.fixtures.postgres import Database
 from tests.incidents.evidence import recording
 from tests.incidents.live import Topics
 from tests.incidents.tracing import attempt
+from tests.waiting import PATIENCE_S
 
 KNOWN = ["p"]
 
@@ -239,12 +240,12 @@ async def test_an_answer_that_cannot_be_read_says_so_and_stops_nothing(
 
 async def test_the_page_hears_of_every_step(store: Store, incident: Incident, database: Database) -> None:
     async with Changes(database.app) as changes, changes.subscribe(incident.id) as subscription:
-        await subscription.wait(60)
+        await subscription.wait(PATIENCE_S)
         export = await ask(store, incident)
-        assert await subscription.wait(60)
+        assert await subscription.wait(PATIENCE_S)
         async with store.write() as session:
             await exports.note_published(session, export, topic="events", partition=0, offset=1, timeout_s=60)
-        assert await subscription.wait(60)
+        assert await subscription.wait(PATIENCE_S)
         assert not await subscription.wait(0.1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from app.jobs.retention import Retention, keeping_house
 from tests.fixtures.postgres import Database
 from tests.flink.lines import traced_run
 from tests.incidents.flink import bring_in
+from tests.waiting import until_async
 
 NOISE = b"no record"
 
@@ -146,8 +146,9 @@ async def test_a_worker_purges_logs_without_purging_incidents(
 ) -> None:
     age(database, runs={"old": 40}, logs={"events-a.log": 40})
     async with keeping_house(Retention(database.purge, None, logs=LogLimits(days=30))):
-        for _ in range(600):
-            if "old" not in await refs(store):
-                break
-            await asyncio.sleep(0.05)
+
+        async def gone() -> bool:
+            return "old" not in await refs(store)
+
+        await until_async(gone)
     assert await refs(store) == {"shared", "new"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import psycopg
@@ -16,6 +15,7 @@ from app.incidents.service import Incident, Store
 from app.jobs.retention import Retention, keeping_house, purge_once
 from tests.fixtures.postgres import Database
 from tests.incidents.evidence import recording, report
+from tests.waiting import until_async
 
 
 @pytest.fixture
@@ -132,8 +132,9 @@ async def test_a_worker_keeps_house_only_where_it_is_told_to(store: Store, datab
     async with keeping_house(None):
         assert await ids(store) == {incident.id}
     async with keeping_house(Retention(database.purge, 30)):
-        for _ in range(600):
-            if not await ids(store):
-                break
-            await asyncio.sleep(0.05)
+
+        async def gone() -> bool:
+            return not await ids(store)
+
+        await until_async(gone)
     assert await ids(store) == set()

@@ -10,6 +10,7 @@ from app.incidents.models import RunState
 from app.incidents.service import Filters, Incident, Report, Run, Store
 from app.replay.verdict import Outcome, Verdict
 from tests.incidents.evidence import recording, report
+from tests.waiting import PATIENCE_S
 
 KNOWN = ("v1", "v2")
 DIFFERENCES = Filters(only_differences=True)
@@ -143,7 +144,7 @@ async def test_sweeping_waits_for_nobody(store: Store, incident: Incident) -> No
     await asyncio.sleep(0.05)
     async with store.write() as holder:
         await service.heartbeat(holder, first.id, 1, lease_s=30)  # its row stays locked until this block ends
-        async with asyncio.timeout(2), store.write() as session:
+        async with asyncio.timeout(PATIENCE_S), store.write() as session:
             assert await service.sweep_lost(session) == [second.id]
 
 

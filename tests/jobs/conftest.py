@@ -14,6 +14,7 @@ from app.jobs.replayer import Case, Replayer
 from app.jobs.worker import Worker
 from tests.fixtures.postgres import Database
 from tests.incidents.evidence import recording, report
+from tests.waiting import PATIENCE_S, until_async
 
 KNOWN = ("v1", "v2")
 
@@ -48,7 +49,7 @@ def working(database: Database) -> Callable[..., object]:
             yield worker
         finally:
             worker.stop()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 await running
 
     return work
@@ -73,13 +74,17 @@ def request_run(store: Store, incident: Incident) -> Callable[..., Awaitable[Run
 def until(store: Store) -> Callable[..., Awaitable[Run]]:
     """Wait until a run is in one of some states."""
 
-    async def wait(run: Run, *states: str, seconds: float = 60) -> Run:
-        async with asyncio.timeout(seconds):
-            while True:
-                async with store.read() as session:
-                    found = await service.get_run(session, run.id)
-                if found.state in states:
-                    return found
-                await asyncio.sleep(0.02)
+    async def wait(run: Run, *states: str) -> Run:
+        found = run
+
+        async def reached() -> Run | None:
+            nonlocal found
+            async with store.read() as session:
+                found = await service.get_run(session, run.id)
+            return found if found.state in states else None
+
+        there = await until_async(reached, lambda: f"{' or '.join(states)}: it is {found.state}, {found.error}")
+        assert there is not None
+        return there
 
     return wait

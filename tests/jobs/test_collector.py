@@ -28,6 +28,7 @@ from tests.incidents.tracing import attempt
 from tests.jobs.conftest import ScriptedReplayer
 from tests.jobs.live import ON_BOTH_BROKERS, World, evidence, pipeline_of, reproduce
 from tests.pipeline import scripted
+from tests.waiting import PATIENCE_S
 
 NOW = time.time_ns() // 1_000_000
 
@@ -248,7 +249,7 @@ async def test_a_search_can_be_cancelled_and_asked_for_again(
         for value in told.values:
             world.send_bytes(world.topics.traces, b"k", value)
         await world.activations(1)
-        embedded.slow_down(400)
+        embedded.slow_down(1000)  # it asks many questions, and is not done before it is cancelled
         incident = await world.open(b"k")
         (view,) = (await world.status(incident)).gatherings
         async with store.write() as session:
@@ -279,7 +280,7 @@ async def test_a_search_tells_the_page_how_far_it_has_come(world: World, store: 
                     versions.append(status.version)
                     if status.gatherings[0].gathering.gathering_state.finished:
                         break
-                    assert await subscription.wait(60)
+                    assert await subscription.wait(PATIENCE_S)
     assert versions == sorted(versions)
     assert len(set(versions)) >= 2
     assert status.outlook is not None

@@ -23,6 +23,7 @@ from tests.incidents.tracing import attempt
 from tests.jobs.live import NAME, World, evidence, pipeline_of, reproduce
 from tests.pipeline import scripted
 from tests.pipeline.topics import make
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.timeout(1200)
 NOW = time.time_ns() // 1_000_000
@@ -47,7 +48,7 @@ def producer(world: World, **settings: object) -> Producer:
 @pytest.fixture
 def transactional(world: World) -> Iterator[Producer]:
     made = producer(world, transactional_id=f"desk-{uuid.uuid4()}", transaction_timeout_ms=60_000)
-    made.init_transactions(60)
+    made.init_transactions(PATIENCE_S)
     yield made
     made.purge()
 
@@ -79,7 +80,7 @@ async def test_transactions_are_read_as_the_pipeline_commits_them(  # complaint 
         transactional.produce(world.topics.events, serialize(envelope), b"k", partition=0)
         for value in told.values:
             transactional.produce(world.topics.traces, value, told.key, partition=0)
-        transactional.flush(60)
+        transactional.flush(PATIENCE_S)
         end()
     async with world.collecting():
         (row,) = await world.activations(1)
@@ -118,7 +119,7 @@ async def test_a_compacted_topic_is_followed_over_its_gaps(world: World, store: 
     async def cleaned() -> bool:
         return await asyncio.to_thread(count, world, topics.traces) <= 60
 
-    await world.until(cleaned, seconds=60)
+    await world.until(cleaned)
     async with world.collecting():
         await world.activations(1)
         gathering = await world.gathered(await world.open(b"k"))
@@ -147,7 +148,7 @@ async def test_a_collector_goes_on_in_the_middle_of_a_compressed_batch(  # compl
     values = [value for number in range(60) for value in attempt(b"k-%d" % number, 0, NOW + number).values]
     for value in values:
         batched.produce(world.topics.traces, value, b"k", partition=0)
-    assert batched.flush(60) == 0
+    assert batched.flush(PATIENCE_S) == 0
     whole = len(values) // 2 + 1
     with psycopg.connect(world.database.app) as connection:  # as one that stored half of them has left it
         connection.execute(
@@ -172,7 +173,7 @@ async def test_an_envelope_is_found_whatever_the_clocks_of_its_neighbours_say(  
     times = [NOW - 3_600_000 * random.Random(number).randint(0, 48) for number in range(1000)]
     for envelope, at in zip(sent, times, strict=True):
         writer.produce(world.topics.events, serialize(envelope), envelope.entity_key, partition=0, timestamp=at)
-    assert writer.flush(60) == 0
+    assert writer.flush(PATIENCE_S) == 0
     async with world.collecting():
         for value in attempt(b"k", 0, NOW + 500).values:
             world.send_bytes(world.topics.traces, b"k", value)
@@ -197,7 +198,7 @@ async def test_an_export_goes_where_the_events_of_its_key_go(  # complaint 31
             topics.events, serialize(start(key, ("ask", "hi"), ("out", "x"))), key,
             on_delivery=lambda _, message: at.update({message.key(): message.partition()}),
         )  # fmt: skip
-    assert writer.flush(60) == 0
+    assert writer.flush(PATIENCE_S) == 0
     assert len(set(at.values())) > 1
     pipeline = pipeline_of(apache.address, topics, partitioner=partitioner)
     with world.host():
@@ -220,7 +221,7 @@ async def test_values_of_twenty_and_a_snapshot_of_fifty_megabytes(world: World, 
             assert row.status == "suspended"
             incident = await world.open(b"k")
             export = await world.export(incident)
-            status = await world.ready(incident, seconds=120)
+            status = await world.ready(incident)
             world.send(start(b"after", ("out", "and on it goes"), at=NOW + 1))
             await world.activations(1, entity_key=b"after")
     (answer,) = status.exports[0].answers

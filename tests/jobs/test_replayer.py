@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from app.incidents import service
 from app.incidents.inputs import InputRefused
 from app.incidents.service import Report, RunInputs, Store, Voucher
 from app.jobs.replayer import BuildProblem, Case, Confinement, SandboxedReplayer
+from app.jobs.tasks import ReplayTask
 from app.replay.verdict import Outcome, Verdict
 from app.replay.whatif import waiting
 from app.settings import Build
@@ -18,6 +20,7 @@ from tests.golden import corpus
 from tests.golden.scenarios import scenario
 from tests.incidents.evidence import recording
 from tests.sandbox.environments import environment, install
+from tests.waiting import PATIENCE_S
 
 NEVER = threading.Event()
 
@@ -227,9 +230,10 @@ def test_a_decision_is_tried_and_nothing_compared(golden_replayer: Any) -> None:
 
 
 async def test_a_second_build_is_judged_by_what_the_first_has_vouched_for(
-    store: Store, working: Any, until: Any
+    store: Store, working: Any, until: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked for at once; the second is done first, and waits."""
+    monkeypatch.setattr("app.jobs.worker.ReplayTask", partial(ReplayTask, patience_s=PATIENCE_S))
     doubt = {"read": "get('tier')", "why": "written later", "vindicated": False, "proven": True}
     vouched = threading.Event()
 
@@ -243,7 +247,7 @@ async def test_a_second_build_is_judged_by_what_the_first_has_vouched_for(
         def replay(self, build: str, case: Case, stop: threading.Event) -> Report:
             self.seen.append((build, case.vindicated))
             if build == "old":
-                assert vouched.wait(60)
+                assert vouched.wait(PATIENCE_S)
                 return Report(Verdict(Outcome.REPRODUCED, "", reads=(doubt,)))
             vouched.set()
             known = "get('tier')" in case.vindicated

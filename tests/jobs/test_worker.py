@@ -16,12 +16,13 @@ from sqlalchemy.exc import OperationalError
 
 from app.incidents import service
 from app.incidents.changes import Changes
-from app.incidents.service import Report, Store
+from app.incidents.service import Report, Run, Store
 from app.jobs.replayer import Case
 from app.jobs.tasks import ReplayTask
 from tests.fixtures.postgres import Database
 from tests.incidents.evidence import recording, report
 from tests.jobs.conftest import ScriptedReplayer
+from tests.waiting import PATIENCE_S, until_async
 
 
 async def test_a_run_is_taken_and_its_verdict_recorded(
@@ -84,7 +85,7 @@ async def test_a_run_that_takes_too_long_is_timed_out_and_its_work_stopped(
     stopped = threading.Event()
 
     def hang(stop: threading.Event) -> Report:
-        stop.wait(60)
+        assert stop.wait(PATIENCE_S)
         stopped.set()
         return report(1)
 
@@ -92,7 +93,7 @@ async def test_a_run_that_takes_too_long_is_timed_out_and_its_work_stopped(
     async with working(replayer, limit_s=4.0):
         run = await until(await request_run(), "timed_out")
         # Where the time was over before the work could begin, there is none to stop.
-        assert not replayer.seen or await asyncio.to_thread(stopped.wait, 30)
+        assert not replayer.seen or await asyncio.to_thread(stopped.wait, PATIENCE_S)
     assert run.error == "not finished after 4 s (worker.limit_s)"
 
 
@@ -101,16 +102,16 @@ async def test_cancelling_stops_the_work(working: Any, request_run: Any, until: 
 
     def hang(stop: threading.Event) -> Report:
         began.set()
-        stop.wait(60)
+        assert stop.wait(PATIENCE_S)
         stopped.set()
         return report(1)
 
     async with working(ScriptedReplayer(hang)):
         run = await until(await request_run(), "running")
-        assert await asyncio.to_thread(began.wait, 30)
+        assert await asyncio.to_thread(began.wait, PATIENCE_S)
         async with store.write() as session:
             await service.cancel_run(session, run.id, who="ada")
-        assert await asyncio.to_thread(stopped.wait, 30)
+        assert await asyncio.to_thread(stopped.wait, PATIENCE_S)
     assert (await until(run, "cancelled")).verdict is None
 
 
@@ -161,7 +162,7 @@ async def test_stopping_finishes_what_was_taken_and_takes_no_more(working: Any, 
     go = threading.Event()
 
     def slow(stop: threading.Event) -> Report:
-        go.wait(60)
+        assert go.wait(PATIENCE_S)
         return report(1)
 
     async with working(ScriptedReplayer(slow), jobs=1) as worker:
@@ -178,7 +179,7 @@ async def test_as_many_at_once_as_it_may(working: Any, request_run: Any, until: 
     together = threading.Barrier(3)
 
     def meet(stop: threading.Event) -> Report:
-        together.wait(60)
+        together.wait(PATIENCE_S)
         return report(1)
 
     runs = [await request_run() for _ in range(3)]
@@ -191,14 +192,18 @@ async def test_a_long_replay_keeps_its_lease(working: Any, request_run: Any, unt
     enough = threading.Event()
 
     def slow(stop: threading.Event) -> Report:
-        enough.wait(60)
+        assert enough.wait(PATIENCE_S)
         return report(1)
 
-    async with working(ScriptedReplayer(slow), lease_s=6.0):
+    async with working(ScriptedReplayer(slow), lease_s=15.0):
         run = await until(await request_run(), "running")
-        async with asyncio.timeout(60):
-            while (now := await until(run, "running", "lost")).lease_until == run.lease_until:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+
+        async def renewed() -> Run | None:
+            found: Run = await until(run, "running", "lost")
+            return found if found.lease_until != run.lease_until else None
+
+        now = await until_async(renewed)
+        assert now is not None
         assert now.state == "running"
         assert now.lease_until > run.lease_until
         enough.set()
@@ -217,13 +222,13 @@ async def test_it_serves_only_the_builds_it_was_told_to(working: Any, request_ru
 async def test_the_page_is_told_of_every_step(working: Any, request_run: Any, until: Any, database: Database) -> None:
     run, seen = await request_run(), threading.Event()
     async with Changes(database.app) as changes, changes.subscribe(run.id) as subscription:
-        await subscription.wait(30)  # begins with a wake-up: look, whatever happened before you came
+        await subscription.wait(PATIENCE_S)  # begins with a wake-up: look, whatever happened before you came
         assert changes.listening
-        async with working(ScriptedReplayer(lambda stop: (seen.wait(60), report(1))[1])):
-            assert await subscription.wait(60)
+        async with working(ScriptedReplayer(lambda stop: (seen.wait(PATIENCE_S), report(1))[1])):
+            assert await subscription.wait(PATIENCE_S)
             assert (await until(run, "running")).version == 2
             seen.set()
-            assert await subscription.wait(60)
+            assert await subscription.wait(PATIENCE_S)
             assert (await until(run, "done")).version == 3
 
 
@@ -259,10 +264,12 @@ async def test_a_connection_that_is_lost_while_a_job_ends_leaves_nothing_behind(
     async with working(ScriptedReplayer()):
         await until(await request_run(), "done")
         with psycopg.connect(database.app, autocommit=True) as connection:
-            async with asyncio.timeout(30):
+
+            async def gone() -> bool:
                 jobs = "SELECT count(*) FROM procrastinate_jobs"
-                while not lost or connection.execute(jobs).fetchone() != (0,):  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
+                return bool(lost) and connection.execute(jobs).fetchone() == (0,)
+
+            await until_async(gone)
         await until(await request_run(), "done")
 
 
@@ -281,7 +288,7 @@ from tests.incidents.evidence import report
 
 def slow(stop):
     print("began", flush=True)
-    time.sleep(60)
+    time.sleep(600)
     return report(1)
 
 asyncio.run(Worker(sys.argv[1], ScriptedReplayer(slow), lease_s=1.0).run())
@@ -318,12 +325,12 @@ async def test_a_killed_worker_leaves_a_lost_run_that_another_finishes(  # compl
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_drains(request_run: Any, until: Any, database: Database, number: int) -> None:
-    script = SCRIPT.replace("time.sleep(60)", "time.sleep(1)").replace("lease_s=1.0", "lease_s=20.0")
+    script = SCRIPT.replace("time.sleep(600)", "time.sleep(1)").replace("lease_s=1.0", "lease_s=20.0")
     worker = await start(script, database)
     run = await request_run()
     assert await began(worker)
     worker.send_signal(number)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         assert await worker.wait() == 0
     assert (await until(run, "done")).attempt == 1
 

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from app.kafka.check import CheckReport, Level, check, render
+from app.kafka.told import topic_settings
 from app.wire.records import (
     ActivationErrorRecord,
     AgentEnvelope,
@@ -17,8 +18,16 @@ from app.wire.records import (
     serialize,
 )
 from tests.fixtures.kafka import Broker
+from tests.waiting import PATIENCE_S
 
 NOW = 1_700_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def _soon(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The in-process broker answers no question about settings, so that is not waited for as patiently as the rest."""
+    if "mock" in request.node.name:
+        monkeypatch.setattr("app.kafka.check.topic_settings", lambda *asked: topic_settings(*asked[:2], 1.0))
 
 
 def whole(broker: Broker, **settings: object) -> dict[str, str]:
@@ -49,7 +58,7 @@ def lines(report: CheckReport, subject: str) -> list[tuple[Level, str, str]]:
 def test_a_pipeline_in_order(broker: Broker) -> None:
     topics = whole(broker, max_message_bytes=4_000_000)
     pipeline = broker.pipeline(topics=topics, partitioner="murmur2")
-    report = check(pipeline, now_ms=lambda: NOW + 90_000, timeout_s=2)
+    report = check(pipeline, now_ms=lambda: NOW + 90_000, timeout_s=PATIENCE_S)
     assert report.ok
     odd = [one for one in report.findings if one.level is not Level.OK]
     assert [one.subject for one in odd] == (["topics"] if broker.kind == "mock" else [])
@@ -94,7 +103,7 @@ def test_missing_topics_and_wrong_records(broker: Broker) -> None:
     topics["intents"] = f"{topics['intents']}-not-there"
     topics["traces"], topics["snapshots"] = topics["snapshots"], topics["traces"]
     broker.write(topics["errors"], [(b"k", b"\xff poison", NOW)])
-    report = check(broker.pipeline(topics=topics, partitioner="murmur2"), now_ms=lambda: NOW, timeout_s=2)
+    report = check(broker.pipeline(topics=topics, partitioner="murmur2"), now_ms=lambda: NOW, timeout_s=PATIENCE_S)
     assert not report.ok
     ((level, _, mend),) = lines(report, "topics.intents")
     assert (level, mend) == (Level.PROBLEM, "create it, or correct `topics.intents`")
@@ -111,20 +120,20 @@ def test_missing_topics_and_wrong_records(broker: Broker) -> None:
 def test_the_partitioner_is_held_against_the_records(broker: Broker) -> None:
     # complaint 31
     topics = whole(broker)
-    wrong = check(broker.pipeline(topics=topics, partitioner="consistent_random"), timeout_s=2)
+    wrong = check(broker.pipeline(topics=topics, partitioner="consistent_random"), timeout_s=PATIENCE_S)
     ((level, found, mend),) = lines(wrong, "partitioner")
     assert level is Level.PROBLEM
     assert re.search(
         r"\d+ of 30 keys looked at are not where consistent_random puts them: b'key-\d+' is in partition", found
     )
     assert mend == '`partitioner = "murmur2"` fits all 30 keys looked at'
-    unset = check(broker.pipeline(topics=topics), timeout_s=2)
+    unset = check(broker.pipeline(topics=topics), timeout_s=PATIENCE_S)
     ((level, found, mend),) = lines(unset, "partitioner")
     assert (level, found) == (Level.PROBLEM, "not configured, so no export can be asked for")
     assert mend == '`partitioner = "murmur2"` fits all 30 keys looked at'
     broker.write(topics["events"], [(b"stray-%d" % n, b"", NOW) for n in range(9)], partition=0)
     ((level, found, mend),) = lines(
-        check(broker.pipeline(topics=topics, partitioner="murmur2"), timeout_s=2), "partitioner"
+        check(broker.pipeline(topics=topics, partitioner="murmur2"), timeout_s=PATIENCE_S), "partitioner"
     )
     assert level is Level.WARNING
     assert "was the topic given more partitions?" in mend
@@ -132,7 +141,7 @@ def test_the_partitioner_is_held_against_the_records(broker: Broker) -> None:
 
 def test_where_exports_go_must_be_clear(broker: Broker) -> None:
     first, second = broker.topic(1), broker.topic(1)
-    report = check(broker.pipeline(topics={"events": [first, second]}), timeout_s=2)
+    report = check(broker.pipeline(topics={"events": [first, second]}), timeout_s=PATIENCE_S)
     assert (Level.PROBLEM, "topics.events", "set `exports = true` for one of them") in [
         (one.level, one.subject, one.mend) for one in report.findings
     ]
@@ -143,14 +152,16 @@ def test_events_that_are_keyed_otherwise_are_told(broker: Broker) -> None:
     broker.write(
         topic, [(b"other", serialize(AgentEnvelope(entity_key=b"k", event_time_ms=NOW)), NOW) for _ in range(4)]
     )
-    report = check(broker.pipeline(topics={"events": topic}, partitioner="murmur2"), now_ms=lambda: NOW, timeout_s=2)
+    report = check(
+        broker.pipeline(topics={"events": topic}, partitioner="murmur2"), now_ms=lambda: NOW, timeout_s=PATIENCE_S
+    )
     assert "4 of 4 records looked at are not keyed by their entity key" in render([report])
 
 
 def test_a_clock_an_hour_ahead_is_told(broker: Broker) -> None:
     topic = broker.topic(1)
     broker.write(topic, [(b"k", serialize(TraceEvent(entity_key=b"k", trace_id=b"t" * 16)), NOW)])
-    report = check(broker.pipeline(topics={"traces": topic}), now_ms=lambda: NOW - 3_600_000, timeout_s=2)
+    report = check(broker.pipeline(topics={"traces": topic}), now_ms=lambda: NOW - 3_600_000, timeout_s=PATIENCE_S)
     assert "its newest record is stamped 1 hour ahead of this machine's clock" in render([report])
 
 
@@ -159,11 +170,11 @@ def test_how_far_the_group_is_behind(broker: Broker) -> None:
     broker.write(topic, [(b"k", serialize(AgentEnvelope(entity_key=b"k", event_time_ms=NOW)))] * 10)
     group = f"check-{time.time_ns()}"
     pipeline = broker.pipeline(topics={"events": topic}, group=group)
-    assert f"group ({group}): has committed nothing for {topic}" in render([check(pipeline, timeout_s=2)])
+    assert f"group ({group}): has committed nothing for {topic}" in render([check(pipeline, timeout_s=PATIENCE_S)])
     consumer = Consumer({"bootstrap.servers": broker.address, "group.id": group})
     consumer.commit(offsets=[TopicPartition(topic, 0, 7)], asynchronous=False)
     consumer.close()
-    assert f"group ({group}): 3 records behind" in render([check(pipeline, timeout_s=2)])
+    assert f"group ({group}): 3 records behind" in render([check(pipeline, timeout_s=PATIENCE_S)])
 
 
 @pytest.mark.timeout(1200)

@@ -17,6 +17,7 @@ from app.kafka.records import Record
 from app.kafka.scan import Query, scan
 from app.wire.records import AgentEnvelope, StateSnapshot, parse, serialize
 from tests.fixtures.kafka import Broker
+from tests.waiting import PATIENCE_S, joined, until
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -74,11 +75,11 @@ class Answerer:
                 make = self.answers.get(envelope.entity_key)
                 for value in make(request_id) if make else default:
                     self._producer.produce(self._snapshots, value, key=envelope.entity_key)
-                self._producer.flush(60)
+                self._producer.flush(PATIENCE_S)
 
     def close(self) -> None:
         self._stop.set()
-        self._thread.join(60)
+        joined(self._thread)
         self._consumer.close()
 
 
@@ -198,7 +199,7 @@ def test_request_ids_cannot_be_guessed() -> None:
 def test_an_answer_comes_back(broker: Broker, pipeline: Pipeline, answerer: Answerer) -> None:
     topic = pipeline.topics.exports_to or ""
     broker.write(topic, [(b"k", event(b"k", NOW))], partitioner="murmur2")
-    request, answers = export_once(pipeline, b"k")
+    request, answers = export_once(pipeline, b"k", timeout_s=PATIENCE_S)
     (answer,) = answers.states(request.request_id)
     assert (answer.entity_key, answer.seq, answer.request_id) == (b"k", 3, request.request_id)
     assert answer.record.value == snapshot(b"k", request.request_id)
@@ -212,7 +213,7 @@ def test_two_people_ask_at_once_and_each_has_their_answer(pipeline: Pipeline, an
     found = []
 
     def ask() -> None:
-        found.append(export_once(pipeline, b"k"))
+        found.append(export_once(pipeline, b"k", timeout_s=PATIENCE_S))
 
     threads = [threading.Thread(target=ask) for _ in range(2)]
     for thread in threads:
@@ -237,15 +238,20 @@ def test_all_states_under_one_request_are_kept_and_equal_ones_are_one(pipeline: 
     answers = Answers({request_id: b"k"})
     with SnapshotTap(pipeline) as tap, Exporter(pipeline) as exporter:
         exporter.publish(exporter.prepare(b"k"), request_id)
-        deadline = time.monotonic() + 60
-        while not (len(answers.states(request_id)) == 2 and answers.other_keys and answers.unreadable):
+
+        def all_there() -> bool:
             tap.wait(answers, 1.0)
-            assert time.monotonic() < deadline
+            return len(answers.states(request_id)) == 2 and bool(answers.other_keys and answers.unreadable)
+
+        until(all_there, lambda: tap.trouble, pause_s=0)
         # The request is delivered once more, and answered once more.
         exporter.publish(exporter.prepare(b"k"), request_id)
-        while answers.repeats(request_id) < 3:
+
+        def repeated() -> bool:
             tap.wait(answers, 1.0)
-            assert time.monotonic() < deadline
+            return answers.repeats(request_id) >= 3
+
+        until(repeated, lambda: tap.trouble, pause_s=0)
     assert sorted(one.seq for one in answers.states(request_id)) == [3, 4]
     (foreign,) = answers.other_keys
     assert (foreign.kind, foreign.entity_key, foreign.seq) == (Kind.OTHER_KEY, b"other", 9)
@@ -255,7 +261,7 @@ def test_all_states_under_one_request_are_kept_and_equal_ones_are_one(pipeline: 
 def test_a_pipeline_that_never_answers(pipeline: Pipeline) -> None:
     begun = time.monotonic()
     request, answers = export_once(pipeline, b"k", timeout_s=1.0)
-    assert 1.0 <= time.monotonic() - begun < 60
+    assert time.monotonic() - begun >= 1.0
     assert answers.states(request.request_id) == ()
     assert request.offset >= 0
 
@@ -264,7 +270,7 @@ def test_waiting_can_be_given_up(pipeline: Pipeline) -> None:
     event = threading.Event()
     threading.Timer(0.3, event.set).start()
     with pytest.raises(Cancelled):
-        export_once(pipeline, b"k", timeout_s=30, cancelled=event)
+        export_once(pipeline, b"k", timeout_s=2 * PATIENCE_S, cancelled=event)
 
 
 def test_what_a_record_on_the_snapshots_topic_is() -> None:

@@ -1,6 +1,6 @@
 """Following a pipeline's streams: every record once, in order, with what is lost told; whatever happens in between."""
 
-import time
+import itertools
 import uuid
 from collections.abc import Callable
 
@@ -13,6 +13,7 @@ from app.kafka.intake import Batch, Follower, Gap, GapReason, Place, Start
 from app.kafka.records import Record
 from app.kafka.topics import Stream
 from tests.fixtures.kafka import Broker
+from tests.waiting import PATIENCE_S, until
 
 NOW = 1_700_000_000_000
 
@@ -30,14 +31,26 @@ def pipeline(broker: Broker) -> Pipeline:
     )
 
 
-def gather(follower: Follower, until: Callable[[], bool] | None = None, seconds: float = 60) -> list[Batch | Gap]:
-    """Pull until the follower has caught up, or until something else is true."""
+def gather(
+    follower: Follower,
+    done: Callable[[], bool] | None = None,
+    *,
+    enough: Callable[[list[Batch | Gap]], bool] | None = None,
+) -> list[Batch | Gap]:
+    """Pull until the follower has caught up, or until something else is true, or until there is enough."""
     got: list[Batch | Gap] = []
-    deadline = time.monotonic() + seconds
-    done = until or (lambda: follower.caught_up)
-    while not done():
-        assert time.monotonic() < deadline, f"still waiting; trouble: {follower.trouble}"
-        got += follower.pull(0.2)
+
+    def over() -> bool:
+        if enough is not None:
+            return enough(got)
+        return follower.caught_up if done is None else done()
+
+    def pulled() -> bool:
+        if not over():
+            got.extend(follower.pull(0.2))
+        return over()
+
+    until(pulled, lambda: f"all of it; trouble: {follower.trouble}", pause_s=0)
     return got
 
 
@@ -82,7 +95,7 @@ def test_headers_keys_and_tombstones_are_kept(broker: Broker, pipeline: Pipeline
     topic = pipeline.topics.snapshots or ""
     producer.produce(topic, None, key=b"\x00\xff", headers=[("a", b"1"), ("a", None), ("b", b"")], timestamp=NOW)
     producer.produce(topic, b"", key=None, timestamp=NOW + 1)
-    producer.flush(60)
+    producer.flush(PATIENCE_S)
     with Follower(pipeline, {}) as follower:
         first, second = records(gather(follower))
     assert first == (topic, 0, 0, NOW, "create", b"\x00\xff", None, (("a", b"1"), ("a", None), ("b", b"")))
@@ -96,13 +109,11 @@ def test_it_goes_on_from_stored_offsets(broker: Broker, pipeline: Pipeline) -> N
     stored: dict[Place, int] = {}
     seen: list[tuple[str, int, int]] = []
     # A process that dies after every pull, having stored what it was handed.
-    for _ in range(100):
+    while len(seen) < 2000:
         with Follower(pipeline, stored, most_records=150) as follower:
-            got = gather(follower, lambda: True) or follower.pull(2.0)
+            got = gather(follower, enough=bool)
             seen += places(got)
             stored |= {(one.topic, one.partition): one.next_offset for one in got}
-        if len(seen) == 2000:
-            break
     assert len(seen) == len(set(seen)) == 2000
 
 
@@ -112,8 +123,8 @@ def test_what_could_not_be_stored_comes_again(broker: Broker, pipeline: Pipeline
     with Follower(pipeline, {}, most_records=200) as follower:
         kept: list[tuple[str, int, int]] = []
         stored = dict.fromkeys(((topic, partition) for partition in range(3)), 0)
-        for turn in range(60):
-            got = follower.pull(1.0)
+        for turn in itertools.count():
+            got = gather(follower, enough=bool)
             if turn % 2:
                 follower.rewind(stored)  # the transaction was rolled back
                 continue
@@ -132,11 +143,7 @@ def test_where_to_begin_without_a_stored_offset(broker: Broker, pipeline: Pipeli
     with Follower(pipeline, {}, start=Start.END, streams=[Stream.TRACES]) as follower:
         assert gather(follower) == []
         broker.write(topic, [(b"new", b"v", NOW + 2_000_000)])
-        got: list[Batch | Gap] = []
-        deadline = time.monotonic() + 60
-        while not got:
-            assert time.monotonic() < deadline
-            got = follower.pull(0.5)
+        got = gather(follower, enough=bool)
         assert [one.key for one in records(got)] == [b"new"]
     with Follower(pipeline, {}, start=NOW + 900_000, streams=[Stream.TRACES]) as follower:
         found = records(gather(follower))
@@ -153,10 +160,12 @@ def test_a_pull_is_bounded(broker: Broker, pipeline: Pipeline) -> None:
         limits = {"most_records": most_records, "most_bytes": most_bytes}
         sizes: list[int] = []
         with Follower(pipeline, {}, streams=[Stream.OUTPUTS], **limits) as follower:
-            deadline = time.monotonic() + 60
-            while sum(sizes) < 3000:
-                assert time.monotonic() < deadline
+
+            def all_there() -> bool:
                 sizes.append(len(records(follower.pull(1.0))))
+                return sum(sizes) >= 3000
+
+            until(all_there, lambda: sizes, pause_s=0)
         return sizes
 
     assert max(pulls(1100, 10_000_000)) <= 1100
@@ -172,11 +181,7 @@ def test_a_topic_that_comes_later_is_read_from_its_beginning(broker: Broker) -> 
         broker.write(pipeline.topics.traces or "", [(b"k", b"v")])
         broker.create(late, 2, {})
         broker.write(late, [(b"k", b"first")], partition=1)
-        got: list[Batch | Gap] = []
-        deadline = time.monotonic() + 60
-        while len(records(got)) < 2:
-            assert time.monotonic() < deadline
-            got += follower.pull(0.2)
+        got = gather(follower, enough=lambda got: len(records(got)) >= 2)
         assert {one.value for one in records(got)} == {b"v", b"first"}
         assert follower.missing == {}
 
@@ -189,12 +194,12 @@ class TestApache:
         # complaint 27
         topic = apache_broker.topic(1)
         producer = apache_broker.producer(transactional_id=f"intake-{uuid.uuid4()}")
-        producer.init_transactions(30)
+        producer.init_transactions(PATIENCE_S)
         for keep in (True, False, True):
             producer.begin_transaction()
             for n in range(10):
                 producer.produce(topic, b"%d" % n, partition=0)
-            producer.flush(60)
+            producer.flush(PATIENCE_S)
             (producer.commit_transaction if keep else producer.abort_transaction)()
         with Follower(apache_broker.pipeline(topics={"traces": topic}), {}) as follower:
             got = gather(follower, lambda: bool(follower.positions) and follower.positions[topic, 0] >= 32)
@@ -211,13 +216,9 @@ class TestApache:
             gather(follower)
             admin = AdminClient({"bootstrap.servers": apache_broker.address})
             for done in admin.create_partitions([NewPartitions(topic, 3)]).values():
-                done.result(10)
+                done.result(PATIENCE_S)
             apache_broker.write(topic, [(b"k", b"v")], partition=2)
-            got: list[Batch | Gap] = []
-            deadline = time.monotonic() + 60
-            while not got:
-                assert time.monotonic() < deadline
-                got = follower.pull(0.2)
+            got = gather(follower, enough=bool)
             assert places(got) == [(topic, 2, 0)]
 
     def test_what_retention_removed_meanwhile_is_told(self, apache_broker: Broker) -> None:
@@ -226,7 +227,7 @@ class TestApache:
         for partition in range(2):
             apache_broker.write(topic, [(b"k", b"v") for _ in range(50)], partition=partition)
         for done in admin.delete_records([TopicPartition(topic, 1, 30)]).values():
-            done.result(10)
+            done.result(PATIENCE_S)
         with Follower(apache_broker.pipeline(topics={"traces": topic}), {(topic, 0): 10, (topic, 1): 10}) as follower:
             got = gather(follower)
         assert [one for one in got if isinstance(one, Gap)] == [Gap(Stream.TRACES, topic, 1, 10, 30, GapReason.REMOVED)]
@@ -246,11 +247,13 @@ class TestApache:
         topic = apache_broker.topic(1, max_message_bytes=60_000_000)
         apache_broker.write(topic, [(b"k", bytes([n]) * 20_000_000) for n in range(4)] + [(b"k", b"s" * 50_000_000)])
         with Follower(apache_broker.pipeline(topics={"snapshots": topic}), {}) as follower:
-            pulls = []
-            deadline = time.monotonic() + 60
-            while sum(map(len, pulls)) < 5:
-                assert time.monotonic() < deadline
+            pulls: list[list[Record]] = []
+
+            def all_there() -> bool:
                 pulls.append(records(follower.pull(1.0)))
+                return sum(map(len, pulls)) >= 5
+
+            until(all_there, lambda: follower.trouble, pause_s=0)
         assert [len(one.value or b"") for pull in pulls for one in pull] == [20_000_000] * 4 + [50_000_000]
         # What is fetched ahead is bounded: never everything at once.
         assert max(sum(one.size for one in pull) for pull in pulls) < 110_000_000

@@ -9,9 +9,10 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from app.kafka.client import Reader
-from app.kafka.scan import Query, Stop, scan
+from app.kafka.scan import PartitionReport, Query, Stop, scan
 from app.kafka.sweep import Sweep
 from tests.fixtures.kafka import Broker
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.timeout(1200)
 NOW = 1_700_000_000_000
@@ -25,14 +26,14 @@ def broker(apache_broker: Broker) -> Broker:
 @pytest.fixture
 def transactional(broker: Broker) -> Producer:
     producer = broker.producer(transactional_id=f"test-{uuid.uuid4()}", transaction_timeout_ms=60_000)
-    producer.init_transactions(30)
+    producer.init_transactions(PATIENCE_S)
     return producer
 
 
 def put(producer: Producer, topic: str, count: int, value: bytes = b"v") -> None:
     for _ in range(count):
         producer.produce(topic, value, key=b"k", partition=0)
-    producer.flush(60)
+    producer.flush(PATIENCE_S)
 
 
 @pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
@@ -43,7 +44,7 @@ def test_a_marker_at_the_tail_ends_the_scan(broker: Broker, transactional: Produ
     put(transactional, topic, 5)
     getattr(transactional, end)()
     await_end(broker, topic, 6)  # the marker is written a moment after the answer
-    result = scan(broker.pipeline(), topic, Query(key=b"nobody"), stall_s=5)
+    result = scan(broker.pipeline(), topic, Query(key=b"nobody"), stall_s=PATIENCE_S)
     (report,) = result.partitions
     assert result.outcome == "not_found"
     assert report.stop is Stop.READ
@@ -64,7 +65,7 @@ def test_a_range_that_ends_at_a_marker_in_the_middle_ends_there(broker: Broker, 
         end()
     await_end(broker, topic, 15)
     with Reader(broker.pipeline()) as reader:
-        sweep = Sweep(reader, topic, lambda *_: None, cancelled=threading.Event(), stall_s=5)
+        sweep = Sweep(reader, topic, lambda *_: None, cancelled=threading.Event(), stall_s=PATIENCE_S)
         # Offsets 0-3 and marker 4 were committed, 5-8 and marker 9 aborted, 10-13 and marker 14 committed.
         for end_at, scanned in ((4, 4), (5, 4), (7, 4), (10, 4), (11, 5), (15, 8)):
             (lane,) = sweep.read({0: (0, end_at)})
@@ -78,7 +79,7 @@ def test_an_unfinished_transaction_is_told_and_not_called_read(broker: Broker, t
     transactional.begin_transaction()
     put(transactional, topic, 4)
     broker.write(topic, [(b"behind", b"v", NOW)])
-    result = scan(broker.pipeline(), topic, Query(key=b"behind", around_ms=NOW), stall_s=5)
+    result = scan(broker.pipeline(), topic, Query(key=b"behind", around_ms=NOW), stall_s=PATIENCE_S)
     (report,) = result.partitions
     assert result.outcome == "incomplete"
     assert report.stop is Stop.OPEN
@@ -102,17 +103,16 @@ def test_compaction_leaves_gaps_that_are_counted(broker: Broker) -> None:
         broker.write(topic, [(b"k%d" % n, b"round %d" % round_) for n in range(50)])
         time.sleep(0.15)
     broker.write(topic, [(b"k0", None), (b"last", b"v")])
-    deadline = time.monotonic() + 60
-    while True:
+
+    def cleaned() -> PartitionReport | None:
         result = scan(broker.pipeline(), topic, Query(key=b"nobody"))
-        (report,) = result.partitions
+        (found,) = result.partitions
         assert result.outcome == "not_found"
-        assert report.scanned + report.absent == report.high == 302
-        if report.absent > 100:
-            break
-        assert time.monotonic() < deadline, "the cleaner did nothing"
-        broker.write(topic, [])
-        time.sleep(0.5)
+        assert found.scanned + found.absent == found.high == 302
+        return found if found.absent > 100 else None
+
+    report = until(cleaned, "what the cleaner does", pause_s=0.5)
+    assert report is not None
     assert f"{report.absent} offsets absent" in str(report)
     newest = scan(broker.pipeline(), topic, Query(key=b"k7", enough=None))
     assert newest.matches[-1].record.value == b"round 5"
@@ -160,7 +160,7 @@ def test_retention_may_overtake_the_reader(broker: Broker) -> None:
             topic,
             lambda _, run: seen.extend(one.offset() or 0 for one in run),
             cancelled=threading.Event(),
-            stall_s=5,
+            stall_s=PATIENCE_S,
         )
         (lane,) = sweep.read({0: (20, 80)})
         assert seen == list(range(60, 80))
@@ -171,13 +171,10 @@ def test_retention_may_overtake_the_reader(broker: Broker) -> None:
 
 def await_end(broker: Broker, topic: str, end: int) -> None:
     with Reader(broker.pipeline(), uncommitted=True) as reader:
-        deadline = time.monotonic() + 60
-        while reader.latest(topic, [0])[0] < end:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: reader.latest(topic, [0])[0] >= end, f"offset {end} of {topic}")
 
 
 def remove(broker: Broker, topic: str, before: int) -> None:
     admin = AdminClient({"bootstrap.servers": broker.address})
     for done in admin.delete_records([TopicPartition(topic, 0, before)]).values():
-        done.result(60)
+        done.result(PATIENCE_S)

@@ -28,6 +28,7 @@ from app.settings import Settings
 from app.web.app import create_app
 from tests.faults.fleet import ROOT, Fleet, ask, fleet_at, until
 from tests.fixtures.postgres import Database
+from tests.waiting import PATIENCE_S, ended, until_async
 from tests.web.conftest import TOKEN, client
 from tests.web.test_workers import appear
 
@@ -40,7 +41,7 @@ def fleet(tmp_path: Path, database: Database) -> Iterator[Fleet]:
 
 def get(port: int, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_S) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -48,13 +49,25 @@ def get(port: int, path: str) -> tuple[int, str]:
 
 async def watch_port(fleet: Fleet, name: str) -> int:
     """Where a process says that it answers those who watch."""
-    for _ in range(1800):
-        log = fleet.folder / f"{name}.log"
-        found = re.search(r"metrics on http://127\.0\.0\.1:(\d+)/", log.read_text() if log.exists() else "")
-        if found:
-            return int(found[1])
-        await asyncio.sleep(0.05)
-    raise AssertionError(log.read_text())
+    log = fleet.folder / f"{name}.log"
+
+    async def said() -> re.Match[str] | None:
+        return re.search(r"metrics on http://127\.0\.0\.1:(\d+)/", log.read_text() if log.exists() else "")
+
+    found = await until_async(said, log.read_text)
+    assert found is not None
+    return int(found[1])
+
+
+async def metrics_with(port: int, line: str) -> str:
+    """The metrics of a process once they say something: what has happened is counted a moment later."""
+
+    async def told() -> str:
+        code, text = await asyncio.to_thread(get, port, "/metrics")
+        assert code == 200
+        return text if line in text else ""
+
+    return await until_async(told, line)
 
 
 async def test_probes_ask_without_a_token_by_any_name_and_learn_no_secret(app: FastAPI, settings: Settings) -> None:
@@ -115,13 +128,13 @@ async def test_metrics_of_the_console_count_requests_by_route_and_show_the_insta
     run = await ask(store, "swift")
     await appear(store, "1", builds=["swift"])
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    async with httpx.AsyncClient(base_url=address, headers=headers, timeout=60) as http:
+    async with httpx.AsyncClient(base_url=address, headers=headers, timeout=PATIENCE_S) as http:
         assert (await http.get(f"/incidents/{run.incident_id}/runs/1")).status_code == 200
         assert (await http.get("/metrics")).status_code == 404  # not on the console's own port
-    code, text = await asyncio.to_thread(get, port, "/metrics")
-    assert code == 200
     route = "/incidents/{incident_id}/runs/{number}"
-    assert f'hindcast_http_requests_total{{method="GET",route="{route}",status="200"}} 1.0' in text
+    counted = f'hindcast_http_requests_total{{method="GET",route="{route}",status="200"}} 1.0'
+    text = await metrics_with(port, counted)
+    assert counted in text
     assert 'hindcast_runs_waiting{build="swift"} 1.0' in text
     assert 'hindcast_runs_capacity{build="swift"} 2.0' in text
     assert 'hindcast_workers{state="idle"} 1.0' in text
@@ -129,7 +142,7 @@ async def test_metrics_of_the_console_count_requests_by_route_and_show_the_insta
     assert run.incident_id not in text
     assert (await asyncio.to_thread(get, port, "/readyz"))[0] == 200
     assert (await asyncio.to_thread(get, port, "/other"))[0] == 404
-    busy = await asyncio.to_thread(fleet.start("worker", "--metrics", str(port)).wait, 90)
+    busy = await asyncio.to_thread(ended, fleet.start("worker", "--metrics", str(port)))
     assert busy == 2
     assert "choose another with --metrics or HINDCAST_METRICS" in (fleet.folder / "worker.log").read_text()
 
@@ -174,19 +187,18 @@ async def test_one_trace_leads_from_the_click_to_the_worker(
     address = (await asyncio.to_thread(console.stdout.readline)).partition("/enter")[0]
     first = await ask(store, "elsewhere")
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    async with httpx.AsyncClient(base_url=address, headers=headers, timeout=60) as http:
+    async with httpx.AsyncClient(base_url=address, headers=headers, timeout=PATIENCE_S) as http:
         assert (await http.get("/enter", params={"token": TOKEN})).status_code == 303
         assert (await http.get("/find", params={"key": "a-secret-key"})).status_code == 303
         asked = await http.post(f"/api/v1/incidents/{first.incident_id}/replays", json={"build": "swift"})
         assert asked.status_code == 202
     run = await until(store, first.__class__(id=asked.json()["id"], state="queued"), "done")
     port = await watch_port(fleet, "worker")
-    code, text = await asyncio.to_thread(get, port, "/metrics")
-    assert (code, 'hindcast_worker_runs_total{build="swift",ending="reproduced"} 1.0' in text) == (200, True)
+    text = await metrics_with(port, 'hindcast_worker_runs_total{build="swift",ending="reproduced"} 1.0')
     assert "hindcast_worker_queue_seconds_count 1.0" in text
     for process in (console, worker):
         process.terminate()
-        assert await asyncio.to_thread(process.wait, 60) == 0
+        assert await asyncio.to_thread(ended, process) == 0
     spans = {}
     for body in bodies:
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -23,8 +23,10 @@ from app.wire.records import AgentEnvelope, StateSnapshot, parse, serialize
 from tests.pipeline import scripted
 from tests.pipeline.dying import POINTS
 from tests.pipeline.topics import Reader, Writer, first_occurrences, make
+from tests.waiting import PATIENCE_S, ended, joined, until
 
 NOW = time.time_ns() // 1_000_000
+HOUR_MS = 3_600_000
 TOPICS = Topics.below("desk")
 ROOT = Path(__file__).parents[2]
 
@@ -36,17 +38,24 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield started
 
 
-def pipeline(broker: EmbeddedBroker, folder: Path, **options: object) -> EmbeddedPipeline:
-    """A pipeline around the scripted agent."""
+def pipeline(
+    broker: EmbeddedBroker, folder: Path, *, wall: Callable[[], int] | None = None, **options: object
+) -> EmbeddedPipeline:
+    """A pipeline around the scripted agent, by a clock of the test's where one is given."""
     config = AgentConfig(scripted.provider, **options)  # type: ignore[arg-type]
     kafka = {"bootstrap.servers": broker.address, "reconnect.backoff.max.ms": 200}
-    return EmbeddedPipeline(scripted.agent, config, TOPICS, kafka, folder / "journal")
+    clock = {} if wall is None else {"wall": wall}
+    return EmbeddedPipeline(scripted.agent, config, TOPICS, kafka, folder / "journal", **clock)
 
 
 def go_on(host: EmbeddedPipeline) -> None:
     """Take elements until that fails."""
-    for _ in range(20):
+
+    def poll() -> bool:
         host.poll(1.0)
+        return False
+
+    until(poll, "a failure", pause_s=0)
 
 
 def life(number: int) -> list[AgentEnvelope]:
@@ -105,10 +114,10 @@ class Process:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self._process.send_signal(number)
-        return self._process.wait(60)
+        return ended(self._process)
 
     def wait(self) -> int:
-        return self._process.wait(60)
+        return ended(self._process)
 
 
 def ends(broker: EmbeddedBroker, wanted: dict[Stream, list[bytes]]) -> dict[Stream, list[bytes]]:
@@ -169,17 +178,21 @@ class TestKill:
     def test_while_a_suspension_waits_for_its_deadline(self, broker: EmbeddedBroker, tmp_path: Path) -> None:
         """The timer is part of the state: it fires in a later process, at the time it was set to."""
         at = time.time_ns() // 1_000_000
-        envelope = scripted.start(("approve",), ("suspend", 8000), at=at)
+        envelope = scripted.start(("approve",), ("suspend", HOUR_MS), at=at)
         Writer(broker.address).send(TOPICS.events, envelope)
         process = Process(broker, tmp_path)
         reader = Reader(broker.address, TOPICS)
         reader.read_until(lambda: bool(reader.records[Stream.INTENTS]))
         process.kill()
-        assert reader.records[Stream.OUTPUTS] == []
-        process = Process(broker, tmp_path)
+        # Whoever takes over fires it not a moment before its time, and then at once.
+        now = [at + HOUR_MS - 1]
+        with pipeline(broker, tmp_path, wall=lambda: now[0]) as host:
+            host.fire_due()
+            reader.read_up()
+            assert reader.records[Stream.OUTPUTS] == []
+            now[0] += 1
+            host.fire_due()
         reader.read_until(lambda: bool(reader.records[Stream.OUTPUTS]))
-        assert time.time_ns() // 1_000_000 >= at + 8000
-        assert process.end() == 0
         assert reader.records[Stream.OUTPUTS] == [(scripted.KEY, b"__hitl_timeout__")]
         reader.close()
 
@@ -248,8 +261,7 @@ def test_a_broker_that_is_away_for_a_while(broker: EmbeddedBroker, tmp_path: Pat
         sets = {stream: set(values) for stream, values in wanted.items()}
         reader.read_until(lambda: all(sets[stream] <= set(values) for stream, values in reader.values().items()))
         host.stop()
-        worker.join(20)
-        assert not worker.is_alive()
+        joined(worker)
         reader.close()
     assert reader.values() == wanted
 
@@ -276,11 +288,10 @@ def test_a_stop_while_the_broker_is_away_keeps_what_was_not_sent(broker: Embedde
         producer, host._producer = host._producer, Away()  # type: ignore[assignment]
         worker = threading.Thread(target=host.run)
         worker.start()
-        assert turned.wait(60)
+        assert turned.wait(PATIENCE_S)
         time.sleep(0.3)
         host.stop()
-        worker.join(20)
-        assert not worker.is_alive()
+        joined(worker)
     broker.bring_up()
     with pipeline(broker, tmp_path):
         pass
@@ -331,7 +342,6 @@ def test_a_topic_made_anew_is_for_a_person_to_decide(tmp_path: Path) -> None:
 
 
 def test_a_missing_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.pipeline.embedded._START_S", 0.5)
     with EmbeddedBroker() as broker:
         host = EmbeddedPipeline(
             scripted.agent,
@@ -340,8 +350,10 @@ def test_a_missing_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             {"bootstrap.servers": broker.address, "allow.auto.create.topics": False},
             tmp_path / "journal",
         )
-        with pytest.raises(PipelineStopped, match=r"cannot read the topic desk\.events"):
-            host.open()
+        with monkeypatch.context() as short:
+            short.setattr("app.pipeline.embedded._START_S", 0.5)
+            with pytest.raises(PipelineStopped, match=r"cannot read the topic desk\.events"):
+                host.open()
         # And the journal is free again.
         make(broker, TOPICS)
         host.open()
@@ -372,9 +384,13 @@ def test_event_time_goes_by_all_partitions(tmp_path: Path) -> None:
             writer.send(TOPICS.events, scripted.start(at=NOW - 7_900))
             while not host.poll(1.0):
                 pass
-            for _ in range(20):
+
+            def wiped() -> bool:
                 host.poll(0.05)  # to the end of both partitions
-            host.fire_due()
+                host.fire_due()
+                return b"late" not in host._keys.states
+
+            until(wiped, pause_s=0)
             assert set(host._keys.states) == {scripted.KEY}
 
 

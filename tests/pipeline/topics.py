@@ -1,6 +1,5 @@
 """Reading and writing whole topics of the in-process broker."""
 
-import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -9,6 +8,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from app.pipeline.embedded import Topics
 from app.pipeline.keyed import Stream
 from app.wire.records import AgentEnvelope, serialize
+from tests.waiting import PATIENCE_S, until
 
 
 class Cluster(Protocol):
@@ -46,7 +46,7 @@ class Writer:
         self._producer.produce(topic, value, key, partition=partition)
 
     def flush(self) -> None:
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(PATIENCE_S) == 0
 
 
 class Reader:
@@ -71,24 +71,30 @@ class Reader:
     def read_up(self) -> None:
         """Read up to the present ends."""
         wanted = {
-            topic: self._consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1]
+            topic: self._consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE_S)[1]
             for topic in self._streams
         }
         self.read_until(lambda: all(self._passed[topic] >= end for topic, end in wanted.items()))
 
-    def read_until(self, done: Callable[[], bool], seconds: float = 60.0) -> None:
+    def read_until(self, done: Callable[[], bool]) -> None:
         """Read on until a condition holds."""
-        deadline = time.monotonic() + seconds
-        while not done():
-            assert time.monotonic() < deadline, {stream: len(pairs) for stream, pairs in self.records.items()}
-            for message in self._consumer.consume(500, 0.05):
-                error, topic, key, value = message.error(), message.topic(), message.key(), message.value()
-                assert error is None, error
-                assert topic is not None
-                self._passed[topic] += 1
-                assert isinstance(key, bytes)
-                assert isinstance(value, bytes)
-                self.records[self._streams[topic]].append((key, value))
+
+        def read() -> bool:
+            if not done():
+                self._read()
+            return done()
+
+        until(read, lambda: {stream: len(pairs) for stream, pairs in self.records.items()}, pause_s=0)
+
+    def _read(self) -> None:
+        for message in self._consumer.consume(500, 0.05):
+            error, topic, key, value = message.error(), message.topic(), message.key(), message.value()
+            assert error is None, error
+            assert topic is not None
+            self._passed[topic] += 1
+            assert isinstance(key, bytes)
+            assert isinstance(value, bytes)
+            self.records[self._streams[topic]].append((key, value))
 
     def close(self) -> None:
         self._consumer.close()

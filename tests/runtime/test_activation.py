@@ -208,9 +208,17 @@ async def test_suspending_with_nothing_pending_keeps_the_empty_attributes() -> N
 
 async def test_calls_at_once_take_steps_in_order_and_are_staged_as_they_return() -> None:
     class Slow:
+        """Answers the slow call after the quick one."""
+
+        def __init__(self) -> None:
+            self.answered = asyncio.Event()
+
         async def complete(self, request: Any) -> Any:
-            await asyncio.sleep(0.02 if request.messages == ["slow"] else 0)
-            return await answering().complete(request)
+            if request.messages == ["slow"]:
+                await self.answered.wait()
+            answer = await answering().complete(request)
+            self.answered.set()
+            return answer
 
     async def agent(ctx: ActivationContext) -> Complete:
         await asyncio.gather(ctx.call_model(ask("slow")), ctx.call_model(ask("quick")))

@@ -247,7 +247,7 @@ async def test_an_agent_gets_its_grace_and_is_then_left_behind() -> None:
                 cleaned.append("refused")
         return Complete(b"too late")
 
-    assert (await run(tidy, settings={"activation_timeout_s": 0.01, "cancel_grace_s": 5})).status == "timed_out"
+    assert (await run(tidy, settings={"activation_timeout_s": 0.01, "cancel_grace_s": 300})).status == "timed_out"
     assert cleaned == ["tidy"]
     result = await run(stubborn, settings={"activation_timeout_s": 0.01, "cancel_grace_s": 0.02})
     assert (result.status, result.output, cleaned[1:]) == ("timed_out", None, ["refused"])
@@ -256,8 +256,10 @@ async def test_an_agent_gets_its_grace_and_is_then_left_behind() -> None:
 
 async def test_cancelling_from_outside_goes_through_and_ends_the_agent() -> None:
     ended: list[str] = []
+    began = asyncio.Event()
 
     async def agent(_ctx: ActivationContext) -> Complete:
+        began.set()
         try:
             await asyncio.sleep(60)
         finally:
@@ -265,7 +267,7 @@ async def test_cancelling_from_outside_goes_through_and_ends_the_agent() -> None
         return Complete()
 
     task = asyncio.create_task(run(agent))
-    await asyncio.sleep(0.01)
+    await began.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

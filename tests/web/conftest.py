@@ -16,6 +16,7 @@ from app.web.app import create_app
 from tests.fixtures.postgres import Database
 from tests.golden import corpus
 from tests.golden.scenarios import scenario
+from tests.waiting import PATIENCE_S
 
 TOKEN = "a-token-for-tests-alone"
 HOME = "http://localhost:8700"
@@ -44,6 +45,12 @@ def settings(tmp_path: Path, database: Database) -> Settings:
     return load(file, environment)
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pages wait for their plan as long as it takes: on a busy machine they would say that they still read."""
+    monkeypatch.setattr("app.web.incidents.PATIENCE_S", PATIENCE_S)
+
+
 @pytest.fixture
 async def app(settings: Settings, store: Store) -> AsyncIterator[FastAPI]:
     made = create_app(settings, store)
@@ -68,6 +75,12 @@ async def api(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     """A script with the token."""
     async with client(app, Authorization=f"Bearer {TOKEN}") as one:
         yield one
+
+
+def within_a_minute(app: FastAPI) -> None:
+    """Let no time pass for those who count tries, however long a test takes for its own."""
+    for limiter in vars(app.state.rates).values():
+        limiter._clock = lambda: 0.0
 
 
 class Browser:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
+from tests.waiting import joined
+
 
 @contextmanager
 def serving(app: FastAPI, listener: socket.socket) -> Iterator[str]:
@@ -22,4 +24,4 @@ def serving(app: FastAPI, listener: socket.socket) -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(30)
+        joined(thread)

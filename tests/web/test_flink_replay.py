@@ -24,6 +24,7 @@ from app.settings import Settings, load
 from tests.fixtures.flink import KEY_PATH, LOG, builds_of_the_desk, example_log
 from tests.fixtures.postgres import Database
 from tests.golden.scenarios import scenario
+from tests.waiting import PATIENCE_S, until_async
 from tests.web.conftest import TOKEN, Browser, configuration
 from tests.web.html import Page
 
@@ -55,20 +56,24 @@ async def worker_of(settings: Settings, database: Database) -> AsyncIterator[Non
         yield
     finally:
         worker.stop()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             await running
         replayer.close()
 
 
 async def finished(store: Store, incident: Incident) -> dict[str, service.Run]:
     """The runs by build, once all of them have ended."""
-    async with asyncio.timeout(100):
-        while True:
-            async with store.read() as session:
-                runs = await service.runs_of(session, incident)
-                if runs and all(run.run_state.finished for run in runs):
-                    return {run.build: await service.get_run(session, run.id) for run in runs}
-            await asyncio.sleep(0.05)
+
+    async def look() -> dict[str, service.Run] | None:
+        async with store.read() as session:
+            runs = await service.runs_of(session, incident)
+            if not all(run.run_state.finished for run in runs):
+                return None
+            return {run.build: await service.get_run(session, run.id) for run in runs}
+
+    found = await until_async(look, pause_s=0.05)
+    assert found is not None
+    return found
 
 
 async def test_a_recorded_run_is_replayed_with_two_builds_and_read_side_by_side(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,12 +16,14 @@ from app.incidents import live as domain
 from app.incidents import service
 from app.incidents.gathering import empty_progress
 from app.incidents.service import Store
+from app.jobs.desk import Keeping
 from app.settings import load
 from app.web.app import create_app
 from app.wire.records import AgentEnvelope
 from tests.fixtures.postgres import Database
 from tests.jobs.live import NAME, World
 from tests.pipeline import scripted
+from tests.waiting import until_async
 from tests.web.conftest import BUILDS, TOKEN, Browser, client, configuration, upload
 from tests.web.html import Page
 
@@ -61,28 +62,32 @@ class Live:
 
     async def when(self, path: str, field: str, *values: object) -> dict[str, Any]:
         """Ask until a field has one of some values."""
-        deadline = time.monotonic() + 60
-        while True:
-            found: dict[str, Any] = (await self.api.get(path)).json()
-            if found[field] in values:
-                return found
-            assert time.monotonic() < deadline, found
-            await asyncio.sleep(0.05)
+        found: dict[str, Any] = {}
+
+        async def look() -> bool:
+            nonlocal found
+            found = (await self.api.get(path)).json()
+            return found[field] in values
+
+        await until_async(look, lambda: found, pause_s=0.05)
+        return found
 
 
 def console(database: Database, store: Store, tmp_path: Path) -> FastAPI:
     """The application, told of the world's pipeline."""
     file = tmp_path / "hindcast.toml"
-    file.write_text(configuration(BUILDS[:2]) + PIPELINE + "\n[collector]\nexport_timeout_s = 15\n")
+    file.write_text(configuration(BUILDS[:2]) + PIPELINE + "\n[collector]\nexport_timeout_s = 600\n")
     environment = {"HINDCAST_TOKEN": TOKEN, "HINDCAST_DATABASE_URL": database.app, "HINDCAST_HOME": str(tmp_path)}
     return create_app(load(file, environment), store)
 
 
 @pytest.fixture
-async def live(database: Database, store: Store, tmp_path: Path) -> AsyncIterator[Live]:
+async def live(request: pytest.FixtureRequest, database: Database, store: Store, tmp_path: Path) -> AsyncIterator[Live]:
+    """A world at work; the parameter, where there is one, is how its collector keeps and waits."""
     app = console(database, store, tmp_path)
     with EmbeddedBroker() as broker:
         world = World.make(broker, database, store, tmp_path)
+        world.keeping = getattr(request, "param", world.keeping)
         world.send(
             start(b"customer-42", ("ask", "hi"), ("act", "refund"), ("out", "done")),
             start(b"customer-7", ("ask", "hello"), ("fail", "no"), at=NOW + 1000),
@@ -236,7 +241,8 @@ async def test_the_page_of_an_incident_shows_evidence_as_it_arrives(live: Live) 
     assert "1 intent" in page.text
 
 
-async def test_a_pipeline_that_never_answers_times_out_and_is_asked_again(live: Live, database: Database) -> None:
+@pytest.mark.parametrize("live", [Keeping(export_timeout_s=0.5)], indirect=True, ids=["impatient"])
+async def test_a_pipeline_that_never_answers_times_out_and_is_asked_again(live: Live) -> None:
     where = f"/incidents/{await live.incident()}"
     asked = await live.person.post(f"{where}/exports", {"reason": "odd"})
     assert asked.status_code == 303

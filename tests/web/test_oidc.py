@@ -24,6 +24,7 @@ from app.web.login import safe_path
 from app.web.oidc import Provider, ProviderError
 from tests.fixtures.postgres import Database
 from tests.fixtures.provider import CLIENT, SECRET
+from tests.waiting import PATIENCE_S
 from tests.web.conftest import HOME, client
 
 SESSION, LOGIN = "hindcast_session", "hindcast_login"
@@ -69,7 +70,7 @@ class Visitor:
 
     def __init__(self, app: FastAPI) -> None:
         self.console = client(app)
-        self.provider = httpx.AsyncClient(timeout=30)
+        self.provider = httpx.AsyncClient(timeout=PATIENCE_S)
 
     async def __aenter__(self) -> Visitor:
         return self

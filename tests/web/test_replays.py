@@ -19,6 +19,7 @@ from app.replay.whatif import waiting
 from app.settings import Settings
 from app.wire.records import ToolResult, serialize
 from tests.golden.scenarios import scenario
+from tests.waiting import PATIENCE_S
 from tests.web.conftest import Browser
 from tests.web.html import Page
 from tests.web.test_pages import asked, long, made_up, opened, page, ran, report
@@ -473,7 +474,7 @@ async def test_two_hostile_ledgers_are_compared_in_bounded_time_and_space(person
         told = tuple(LedgerEntry(0, "tool", {"tool": f"t{n}", "arguments": words, "value": words}) for n in range(200))
         run = await claim(store, (await asked(store, incident)).id)
         await finish(store, run, replace(report(long(1, set()), Outcome.REPRODUCED), ledger=told))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         shown = await page(person, f"/incidents/{incident.id}/compare?runs=1,2")
     assert "200 steps · 200 differ" in shown.text
     assert shown.elements <= 2_500

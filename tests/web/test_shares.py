@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from app.incidents.service import Store
 from tests.fixtures.postgres import Database
-from tests.web.conftest import HOME, TOKEN, Browser, client
+from tests.web.conftest import HOME, TOKEN, Browser, client, within_a_minute
 from tests.web.html import Page
 from tests.web.test_api import PROBLEM, imported, replayed
 
@@ -338,6 +338,7 @@ async def test_a_preview_of_nonsense_is_refused(person: Browser, api: httpx.Asyn
 async def test_who_tries_dead_links_has_to_wait(
     api: httpx.AsyncClient, stranger: httpx.AsyncClient, app: FastAPI
 ) -> None:
+    within_a_minute(app)
     _, path = await share(api, (await imported(api, U01))["id"])
     answers = [(await stranger.get(f"/s/{'x' * 31}{n % 10}")).status_code for n in range(25)]
     assert answers == [404] * 20 + [429] * 5
@@ -348,6 +349,7 @@ async def test_who_tries_dead_links_has_to_wait(
 
 
 async def test_who_guesses_tokens_has_to_wait(app: FastAPI, stranger: httpx.AsyncClient) -> None:
+    within_a_minute(app)
     for n in range(10):
         assert (await stranger.get("/enter", params={"token": f"guess-{n}"})).status_code == 401
         assert (await stranger.get("/", headers={"Authorization": f"Bearer guess-{n}"})).status_code == 401

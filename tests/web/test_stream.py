@@ -18,6 +18,7 @@ from app.settings import Settings
 from app.web import stream
 from app.web.app import create_app
 from tests.golden.scenarios import scenario
+from tests.waiting import PATIENCE_S, until_async
 from tests.web.conftest import TOKEN, Browser
 from tests.web.work import claim, work
 
@@ -35,8 +36,11 @@ async def served(app: FastAPI) -> AsyncIterator[str]:
     """The console behind a real socket: only so do streams arrive piece by piece."""
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1))
     running = asyncio.create_task(server.serve())
-    while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
-        await asyncio.sleep(0.01)
+
+    async def started() -> bool:
+        return server.started or running.done()
+
+    await until_async(started)
     try:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
@@ -45,7 +49,7 @@ async def served(app: FastAPI) -> AsyncIterator[str]:
 
 
 def http(base: str, **options: object) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=base, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60, **options)  # type: ignore[arg-type]
+    return httpx.AsyncClient(base_url=base, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=PATIENCE_S, **options)  # type: ignore[arg-type]
 
 
 async def told(lines: AsyncIterator[str], wanted: str) -> str:
@@ -150,7 +154,7 @@ async def test_fifty_open_streams_leave_the_pool_to_the_pages(settings: Settings
             for _ in range(50):
                 group.create_task(listen())
             for _ in range(50):
-                await asyncio.wait_for(opened.acquire(), 20)
+                await asyncio.wait_for(opened.acquire(), PATIENCE_S)
             answers = await asyncio.gather(*(client.get(path) for _ in range(20)))
             assert {answer.status_code for answer in answers} == {200}
             over.set()

@@ -20,7 +20,7 @@ from app.incidents.tokens import create_token, is_stale
 from app.web.app import create_app
 from tests.commands.test_services import hindcast
 from tests.fixtures.postgres import Database
-from tests.web.conftest import client
+from tests.web.conftest import client, within_a_minute
 from tests.web.roles import FILES, FOREIGN, OWN, person, settings
 
 
@@ -142,6 +142,7 @@ async def test_a_form_without_its_csrf_token_makes_nothing(admin: httpx.AsyncCli
 
 
 async def test_wrong_tokens_are_slowed_down(app: FastAPI) -> None:
+    within_a_minute(app)
     async with client(app, Authorization="Bearer hct_" + "x" * 43) as http:
         answers = [(await http.get("/api/v1/incidents")).status_code for _ in range(22)]
     assert answers[:20] == [401] * 20

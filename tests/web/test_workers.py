@@ -13,6 +13,7 @@ from app.incidents.service import Run, Store
 from app.settings import Settings
 from app.web.app import create_app
 from tests.golden.scenarios import scenario
+from tests.waiting import PATIENCE_S
 from tests.web.conftest import Browser
 from tests.web.test_stream import http, served, told
 from tests.web.work import work
@@ -27,9 +28,12 @@ async def queued(store: Store, build: str = A01) -> Run:
 
 
 async def appear(store: Store, ident: str, **told: object) -> None:
+    """A worker that shows signs of life for the next hour, however long the test takes."""
     values = {"name": f"host:{ident}", "version": "1", "builds": [A01], "jobs": 2, "running": 0, "draining": False}
     async with store.write() as session:
         await pool.beat(session, ident, **values | told)
+        later = pool.text("UPDATE workers SET beat_at = beat_at + interval '1 hour' WHERE id = :id")
+        await session.execute(later, {"id": ident})
 
 
 async def test_a_waiting_run_says_what_it_waits_for(person: Browser, api: httpx.AsyncClient, store: Store) -> None:
@@ -112,14 +116,15 @@ async def test_fifty_streams_and_pages_live_on_five_connections(settings: Settin
     app = create_app(settings, small)
     limits = httpx.Limits(max_connections=200)
     async with served(app) as base, http(base, limits=limits) as client, AsyncExitStack() as stack:
-        client.timeout = httpx.Timeout(60)
         streams = []
         for number in range(50):
             run = runs[number % 5]
             path = f"/incidents/{run.incident_id}/runs/1/changes"
             answer = await stack.enter_async_context(client.stream("GET", path, params={"since": run.version}))
             assert answer.status_code == 200
-            streams.append(answer.aiter_lines())
+            lines = answer.aiter_lines()
+            assert (await anext(lines)).startswith("retry:")  # it follows the run before it says so
+            streams.append(lines)
         assert app.state.changes.subscribers == 50
         paths = [path for run in runs for path in ("/", f"/incidents/{run.incident_id}", "/workers", "/activations")]
         pages = await asyncio.gather(*(client.get(path) for path in paths * 3))
@@ -127,6 +132,6 @@ async def test_fifty_streams_and_pages_live_on_five_connections(settings: Settin
         ends = [asyncio.create_task(told(lines, "done")) for lines in streams]
         for run in runs:
             await work(store, run.id)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             assert len(await asyncio.gather(*ends)) == 50
     await small.close()
