@@ -287,10 +287,12 @@ class EmbeddedPipeline:
             self._undeliverable.append(f"{message.topic()}: {error.str()}")
 
     def _partitions(self) -> list[int]:
-        """The partitions of the events topic, waiting for it to be made."""
+        """The partitions of the events topic, waiting for it to be made; none where `stop` was called meanwhile."""
         topic, deadline = self._topics.events, time.monotonic() + _START_S
         problem = "the broker does not answer"
-        while time.monotonic() < deadline and not self._stopping.is_set():
+        while time.monotonic() < deadline:
+            if self._stopping.is_set():
+                return []
             try:
                 found = self._producer.list_topics(topic, timeout=2.0).topics[topic]
             except KafkaException as error:

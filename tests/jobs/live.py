@@ -188,12 +188,13 @@ class World:
         return await until_async(ask, ask.__name__, pause_s=0.05)
 
     async def activations(self, count: int, **chosen: Any) -> tuple[live.Activation, ...]:
-        """Wait until so many activations are stored."""
+        """Wait until so many activations are stored, and all to their ends: a row is there from the start on."""
 
         async def look() -> tuple[live.Activation, ...] | None:
             async with self.store.read() as session:
                 found = await live.list_activations(session, live.ActivationFilter(**chosen), limit=200)
-            return found.items if len(found.items) >= count else None
+            whole = all(one.category != "incomplete" for one in found.items)
+            return found.items if whole and len(found.items) >= count else None
 
         found: tuple[live.Activation, ...] = await self.until(look)
         return found

@@ -198,15 +198,27 @@ class TestKill:
 
 
 def test_a_start_after_an_orderly_end_sends_nothing_again(broker: EmbeddedBroker, tmp_path: Path) -> None:
-    envelopes = everything(3)
-    wanted = expected(envelopes)
+    envelopes, later = everything(3), life(9)[:1]
     Writer(broker.address).send(TOPICS.events, *envelopes[:10])
-    for part in (envelopes[10:], []):
+    # What the second one sends for the later element comes after all that it would send again.
+    for part, taken in ((envelopes[10:], envelopes), (later, [*envelopes, *later])):
         process = Process(broker, tmp_path)
         Writer(broker.address).send(TOPICS.events, *part)
+        wanted = expected(taken)
         sent = ends(broker, wanted)
         assert process.end(signal.SIGINT) == 0
         assert sent == wanted
+
+
+def test_told_to_stop_while_it_starts_it_ends_in_good_order(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    host = pipeline(broker, tmp_path)
+    host.stop()
+    with host:
+        host.run()
+    Writer(broker.address).send(TOPICS.events, scripted.start(("out", "later"), at=NOW))
+    with pipeline(broker, tmp_path) as again:
+        while not again.poll(1.0):
+            pass
 
 
 def test_keys_and_exports(broker: EmbeddedBroker, tmp_path: Path) -> None:
