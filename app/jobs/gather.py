@@ -61,14 +61,15 @@ class Search:
         state, problem = GatheringState.FAILED, None
         try:
             state = await self._search()
-        except (Ended, Cancelled):
+        except (Ended, Cancelled, BrokerError) as error:
             if self._stopped:
                 async with self.store.write() as session:
                     await rules.put_back(session, self.gathering)
                 return GatheringState.QUEUED
-            state = GatheringState.CANCELLED
-        except BrokerError as error:
-            state, problem = GatheringState.INCOMPLETE, str(error)
+            if isinstance(error, BrokerError) and not self._scanner.cancelled.is_set():
+                state, problem = GatheringState.INCOMPLETE, str(error)
+            else:  # a broker that is slow just then changes nothing about why it ends
+                state = GatheringState.CANCELLED
         except service.IncidentError as error:
             problem = str(error)
         except Exception as error:  # noqa: BLE001  whatever it was, the page must not wait for ever

@@ -323,7 +323,7 @@ async def test_a_search_that_its_collector_could_not_end_is_begun_anew(
             world.send(start(b"k", ("ask", "hi"), ("out", "done")))
             incident = await world.open_when(b"k", 1)
             await world.gathered(incident)
-            embedded.slow_down(1000)
+            embedded.slow_down(700)
             async with store.write() as session:
                 stopped = await live.request_gathering(session, incident, who="ada")
 

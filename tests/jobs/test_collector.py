@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from base64 import b64decode
 from pathlib import Path
@@ -17,6 +18,7 @@ from app.incidents.changes import Changes
 from app.incidents.service import Store
 from app.jobs.decoding import HookRunner
 from app.jobs.worker import Worker
+from app.kafka.errors import BrokerError
 from app.replay.verdict import Outcome
 from app.runtime.batching import BatchPolicy
 from app.settings import Build
@@ -263,6 +265,36 @@ async def test_a_search_can_be_cancelled_and_asked_for_again(
             again = await live.request_gathering(session, incident, who="ada")
         embedded.slow_down(0)
         assert (await world.gathered(incident)).gathering.id == again.id
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "queued"])
+async def test_a_search_that_is_to_end_does_so_whatever_the_broker_says(
+    world: World, store: Store, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """Cancelled by somebody, or given back by a collector that stops, while the broker gives out."""
+
+    def gives_out(*_: object, cancelled: threading.Event, **__: object) -> None:
+        assert cancelled.wait(PATIENCE_S)
+        raise BrokerError("desk", "no answer in time", "", retriable=True)
+
+    monkeypatch.setattr("app.jobs.scanning.scan", gives_out)
+    async with world.collecting():
+        for value in attempt(b"k", 0, NOW).values:
+            world.send_bytes(world.topics.traces, b"k", value)
+        incident = await world.open_when(b"k", 1)
+
+        async def searching() -> bool:
+            (view,) = (await world.status(incident)).gatherings
+            return view.gathering.state == "running"
+
+        await world.until(searching)
+        if ends == "cancelled":
+            async with store.write() as session:
+                (view,) = await live.gatherings_of(session, incident)
+                await live.cancel_gathering(session, view.gathering.id, who="ada")
+            assert (await world.gathered(incident)).gathering.state == ends
+    (view,) = (await world.status(incident)).gatherings
+    assert (view.gathering.state, view.gathering.problem) == (ends, None)
 
 
 async def test_a_search_tells_the_page_how_far_it_has_come(world: World, store: Store, database: Database) -> None:
