@@ -35,13 +35,21 @@ class Store:
     transaction open, so keep sessions short: never across a stream, never across a replay.
     """
 
-    def __init__(self, url: str | URL, *, pool_size: int = 5, max_overflow: int = 5, echo: bool = False) -> None:
+    def __init__(
+        self,
+        url: str | URL,
+        *,
+        pool_size: int = 5,
+        max_overflow: int = 5,
+        pool_timeout_s: float = 10.0,
+        echo: bool = False,
+    ) -> None:
         self.url = driver_url(url)
         self.engine: AsyncEngine = create_async_engine(
             self.url,
             pool_size=pool_size,
             max_overflow=max_overflow,
-            pool_timeout=10,
+            pool_timeout=pool_timeout_s,
             echo=echo,
             json_serializer=dumps,
             connect_args={"connect_timeout": 10, "application_name": "hindcast"},

@@ -35,6 +35,7 @@ from tests.web.test_access import routes
 from tests.web.test_shares import share
 from tests.web.work import claim, finish
 
+pytestmark = pytest.mark.timeout(1800)  # they follow some thousand links
 MARK = "cAnAry"
 CLOCK = 1_700_000_000_000
 KEY = f"{MARK}-key".encode()

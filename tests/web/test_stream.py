@@ -137,7 +137,7 @@ async def test_a_stream_does_not_outlive_its_welcome(store: Store, monkeypatch: 
 async def test_fifty_open_streams_leave_the_pool_to_the_pages(settings: Settings, store: Store) -> None:
     run = await queued(store)
     await claim(store, run.id)
-    small = Store(store.url, pool_size=5, max_overflow=0)
+    small = Store(store.url, pool_size=5, max_overflow=0, pool_timeout_s=PATIENCE_S)
     path = f"/incidents/{run.incident_id}/runs/1"
     async with served(create_app(settings, small)) as base:
         limits = httpx.Limits(max_connections=200)

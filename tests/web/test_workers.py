@@ -112,7 +112,7 @@ async def test_a_full_queue_takes_no_more_and_says_what_to_do(
 
 async def test_fifty_streams_and_pages_live_on_five_connections(settings: Settings, store: Store) -> None:  # row 43
     runs = [await queued(store) for _ in range(5)]
-    small = Store(settings.database_url, pool_size=5, max_overflow=0)
+    small = Store(settings.database_url, pool_size=5, max_overflow=0, pool_timeout_s=PATIENCE_S)
     app = create_app(settings, small)
     limits = httpx.Limits(max_connections=200)
     async with served(app) as base, http(base, limits=limits) as client, AsyncExitStack() as stack:
