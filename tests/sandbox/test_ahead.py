@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.sandbox.model import Ending, Finished
+from app.sandbox.model import Ending, Finished, Limits
 from app.sandbox.runner import Sandbox
 from tests.sandbox.conftest import QUICK, make_sandbox, processes_of, request_for, said
 from tests.sandbox.test_runner import in_thread, wait_for
@@ -55,6 +55,21 @@ def test_each_copy_serves_one_run(held: Held) -> None:
         assert said(sandbox.run(GREET, QUICK)) == "hello world"
         served.append(waiting(held))
     assert len(set(served)) == len(served)
+
+
+def test_a_copy_waits_also_where_the_process_is_never_idle(held: Held) -> None:
+    sandbox, always = held
+    stop = threading.Event()
+    thread, _ = in_thread(lambda: sandbox.run(request_for("nice:nap", seconds=300), Limits(wall_s=300), stop=stop))
+    try:
+        wait_for(lambda: len(set(processes_of(sandbox.pid)) - always) > 0, "no run under way")
+        (napping,) = set(processes_of(sandbox.pid)) - always
+        for _ in range(20):
+            assert said(sandbox.run(GREET, QUICK)) == "hello world"
+        assert waiting((sandbox, always | {napping}))
+    finally:
+        stop.set()
+        thread.join(60)
 
 
 TRACES = """
