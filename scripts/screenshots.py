@@ -23,6 +23,8 @@ from typing import Final
 from playwright.sync_api import Page, expect, sync_playwright
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "screenshots"
+# Real logs, which the tests read as well.
+LOGS: Final = Path(__file__).parents[1] / "tests" / "flink" / "data"
 _WIDTH, _HEIGHT = 1280, 860
 _TALLEST = 1500
 _QUIET: Final = (
@@ -123,6 +125,7 @@ def take(camera: Camera) -> None:
     camera.shoot("run-dark", diverged, scheme="dark")
     _shared(camera, home)
     _live(camera)
+    _event_logs(camera)
     for name, role in (("evidence-stream", "traces"), ("evidence-message", "snapshot")):
         page.emulate_media(media="screen")
         page.goto(home)
@@ -156,6 +159,26 @@ def _live(camera: Camera) -> None:
     expect(page.get_by_text("snapshot", exact=False).first).to_be_visible()
     page.wait_for_timeout(4000)
     camera.shoot("incident-live", home)
+
+
+def _event_logs(camera: Camera) -> None:
+    """The event logs of another framework: what was found in them, one run beside its causes, an incident on it."""
+    page = camera.page
+    page.emulate_media(media="screen")
+    page.goto("/flink")
+    page.locator("#i-log").set_input_files(sorted(LOGS.glob("eventlog-*.jsonl")))
+    page.get_by_label("Where the key stands").fill("$.input.k")
+    page.get_by_role("button", name="Import").click()
+    expect(page.locator("#runs")).to_be_visible()
+    camera.shoot("flink", "/flink")
+    page.goto("/flink?category=tool_call_failed")
+    page.locator("tbody tr").first.get_by_role("link").first.click()
+    expect(page.locator("table.timeline tbody").first).to_be_visible()
+    camera.shoot("flink-run")
+    page.goto("/flink?category=tool_call_failed")
+    page.get_by_role("button", name=re.compile("Open an incident")).first.click()
+    expect(page).to_have_url(re.compile(r"/incidents/inc_"))
+    camera.shoot("flink-incident")
 
 
 def _live_through(page: Page, home: str) -> None:
