@@ -153,6 +153,8 @@ async def test_an_incident_opens_from_a_run_and_reads_the_same(
     page = Page(await person.get(home)).text
     assert "event-log" in page
     assert "26 records of 1 run" in page
+    assert "The configuration names no agent build whose driver is flink." in page
+    assert "answers models and tools from the record and runs neither" in page
     looked = re.search(rf'href="({home}/evidence/\d+/inside)', (await person.get(home)).text)
     assert looked
     assert (await person.get(looked[1])).headers["location"] == f"{home}/recorded"
