@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +11,8 @@ import pytest
 from app.sandbox.model import Ending, Finished, Limits
 from app.sandbox.runner import Sandbox
 from tests.sandbox.conftest import QUICK, make_sandbox, processes_of, request_for, said
-from tests.sandbox.test_runner import in_thread, wait_for
+from tests.sandbox.test_runner import in_thread
+from tests.waiting import joined, until
 
 GREET = request_for("nice:greet")
 
@@ -30,7 +30,7 @@ def held(tier: str, world_without: Callable[[str], Path]) -> Iterator[Held]:
 
 
 def waiting(held: Held) -> int:
-    """The copy that waits, once it is the only one beside those that are always there."""
+    """The process that stays, a copy that waits as a rule, once it is the only one beside those always there."""
     sandbox, always = held
     seen: list[set[int]] = []
 
@@ -38,14 +38,16 @@ def waiting(held: Held) -> int:
         seen.append(set(processes_of(sandbox.pid)) - always)
         return len(seen) >= 20 and len(seen[-1]) == 1 and all(each == seen[-1] for each in seen[-20:])
 
-    wait_for(settled, "no copy waits, or more than one")
+    until(settled, "one more process that stays")
     return seen[-1].pop()
 
 
-def test_who_asks_once_pays_for_one_run(held: Held) -> None:
-    sandbox, always = held
-    time.sleep(0.2)
-    assert set(processes_of(sandbox.pid)) == always
+def test_who_asks_once_pays_for_one_run(tier: str, world_without: Callable[[str], Path]) -> None:
+    options: dict = {"interpreter": world_without("namespaces")} if tier == "baseline" else {}
+    with make_sandbox(**options) as sandbox:
+        # Whatever was forked when the order came is there by the end of this.
+        sandbox.run(request_for("nice:nap", seconds=0.3), QUICK)
+        assert len(processes_of(sandbox.pid)) == (2 if tier == "namespaces" else 1)
 
 
 def test_each_copy_serves_one_run(held: Held) -> None:
@@ -62,14 +64,13 @@ def test_a_copy_waits_also_where_the_process_is_never_idle(held: Held) -> None:
     stop = threading.Event()
     thread, _ = in_thread(lambda: sandbox.run(request_for("nice:nap", seconds=300), Limits(wall_s=300), stop=stop))
     try:
-        wait_for(lambda: len(set(processes_of(sandbox.pid)) - always) > 0, "no run under way")
-        (napping,) = set(processes_of(sandbox.pid)) - always
+        napping = waiting(held)  # the compiling beside it ends
         for _ in range(20):
             assert said(sandbox.run(GREET, QUICK)) == "hello world"
         assert waiting((sandbox, always | {napping}))
     finally:
         stop.set()
-        thread.join(60)
+        joined(thread)
 
 
 TRACES = """
@@ -122,7 +123,7 @@ def given_to_a_stopped_copy(held: Held, stop: threading.Event | None = None) -> 
     stopped = waiting(held)
     os.kill(stopped, signal.SIGSTOP)
     thread, results = in_thread(lambda: sandbox.run(GREET, QUICK, stop=stop))
-    wait_for(lambda: len(set(processes_of(sandbox.pid)) - always) > 1, "the order was not handed over")
+    until(lambda: len(set(processes_of(sandbox.pid)) - always) > 1, "an order handed over")
     return stopped, thread, results
 
 
@@ -130,7 +131,7 @@ def test_an_order_that_was_never_read_is_given_to_another(held: Held) -> None:
     stopped, thread, results = given_to_a_stopped_copy(held)
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     os.kill(stopped, signal.SIGKILL)
-    thread.join(60)
+    joined(thread)
     assert said(results[0]) == "hello world"
     assert len(list(Path("/proc/self/fd").iterdir())) < descriptors
     assert said(held[0].run(GREET, QUICK)) == "hello world"
@@ -140,7 +141,7 @@ def test_a_run_that_is_cancelled_before_it_begins_does_not_begin(held: Held) -> 
     stop = threading.Event()
     _, thread, results = given_to_a_stopped_copy(held, stop)
     stop.set()
-    thread.join(60)
+    joined(thread)
     assert results[0].ending is Ending.CANCELLED
     assert said(held[0].run(GREET, QUICK)) == "hello world"
 
@@ -152,7 +153,7 @@ def test_it_ends_with_the_process_that_it_came_from(held: Held) -> None:
     session = sandbox.pid
     for pid in always:
         os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: processes_of(session) == [], "it waits for ever")
+    until(lambda: processes_of(session) == [], "the end of them all")
     assert said(sandbox.run(GREET, QUICK)) == "hello world"
 
 
@@ -162,14 +163,14 @@ def test_it_ends_with_its_sandbox(held: Held) -> None:
     waiting(held)
     session = sandbox.pid
     sandbox.close()
-    wait_for(lambda: processes_of(session) == [], "it waits for ever")
+    until(lambda: processes_of(session) == [], "the end of them all")
 
 
 def test_it_holds_nobody_elses_channels(held: Held) -> None:
     sandbox, _ = held
     runs = [in_thread(lambda: sandbox.run(request_for("nice:nap", seconds=0.3), QUICK)) for _ in range(2)]
     for thread, results in runs:
-        thread.join(60)
+        joined(thread)
         assert results[0].ending is Ending.FINISHED
     copy = waiting(held)
     opened = [str(each.readlink()) for each in Path(f"/proc/{copy}/fd").iterdir()]
@@ -185,8 +186,8 @@ def test_a_run_cannot_reach_the_copy_that_waits_meanwhile(held: Held) -> None:
     # The next copy's number is not known yet: whoever has one of these, in whichever tier, is out of reach.
     tried = request_for("tries:other_memory", pids=[*range(1, 60), *range(own + 1, own + 200)], after=0.5)
     thread, results = in_thread(lambda: sandbox.run(tried, QUICK))
-    wait_for(lambda: len(set(processes_of(sandbox.pid)) - always) == 2, "no copy waits during the run")
-    thread.join(60)
+    until(lambda: len(set(processes_of(sandbox.pid)) - always) == 2, "a copy that waits during the run")
+    joined(thread)
     assert "REACHED" not in said(results[0])
 
 
