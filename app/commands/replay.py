@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _replay(args: argparse.Namespace, code: AgentCode, settings: Settings | None) -> Report:
     # The child loads while this process reads the evidence.
-    with _sandbox(args, code, settings) as sandbox:
+    with _sandbox(args, settings) as sandbox:
         from app.commands.provenance import of_build
         from app.replay.engine import replay
 
@@ -129,7 +129,7 @@ def _suite(args: argparse.Namespace, code: AgentCode, settings: Settings | None)
     folder = Path(args.bundles)
     if not folder.is_dir():
         raise UsageError(f"--bundles {folder}: no such folder")
-    with _sandbox(args, code, settings) as sandbox:
+    with _sandbox(args, settings) as sandbox:
         from app.commands import suite
         from app.commands.provenance import of_build
         from app.replay.engine import replay
@@ -144,8 +144,8 @@ def _suite(args: argparse.Namespace, code: AgentCode, settings: Settings | None)
         return suite.run(folder, one, jobs=args.jobs, form=args.format, junit=junit)
 
 
-def _sandbox(args: argparse.Namespace, code: AgentCode, settings: Settings | None) -> Sandbox:
-    from app.sandbox.drivers import DEFAULT, ONCE, UnknownDriverError
+def _sandbox(args: argparse.Namespace, settings: Settings | None) -> Sandbox:
+    from app.sandbox.drivers import DEFAULT, DRIVERS, ONCE, UnknownDriverError
     from app.sandbox.model import SandboxError
     from app.sandbox.runner import Sandbox
 
@@ -153,14 +153,15 @@ def _sandbox(args: argparse.Namespace, code: AgentCode, settings: Settings | Non
     interpreter = build.interpreter if build is not None else _interpreter(args)
     driver = args.driver if build is None else build.driver
     preload: tuple[str, ...] | None = None
+    later: tuple[str, ...] = ()
     if driver == DEFAULT and args.bundles is None:
-        # One run. Only tools need Pydantic, which is slow to load.
-        preload = ONCE if code.registry else ()
+        preload, later = ONCE, DRIVERS[DEFAULT].warm
     try:
         sandbox = Sandbox(
             interpreter=interpreter,
             driver=driver,
             preload=preload,
+            later=later,
             libraries=() if build is None else build.preload,
             allow_network=args.allow_network,
             unconfined=args.unconfined or (settings is not None and settings.sandbox.unconfined),

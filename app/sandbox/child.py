@@ -277,14 +277,23 @@ class _Zygote:
             seen = sight()
             nobodys = order._replace(places=[], readable=[], scratch="", slot=order.slot + 2)
             confine(self._place, nobodys, {send, seen.pagemap})
-            for name in self._place.start.preload:
+            for name in (*self._place.start.preload, *self._place.start.later):
                 _called(name)
             send_all(send, written(seen))
 
+        self._load_later()
         gather()
         self._pages.learn(rehearse_confined)
         if self._pages.descriptor is not None:
             self._poller.register(self._pages.descriptor, select.POLLIN)
+
+    def _load_later(self) -> None:
+        with self._compiled.set_aside():
+            for name in self._place.start.later:
+                with suppress(Exception):  # what cannot be had is a run's to say
+                    _called(name)
+        self._place.measure()
+        gc.freeze()
 
     def _reap(self, run: _Running) -> None:
         self._poller.unregister(run.watch)

@@ -14,7 +14,7 @@ import stat
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib.machinery import SourceFileLoader
 from types import CodeType
 from typing import Any, Final
@@ -67,6 +67,16 @@ class Compiled:
         self._errand = None
         self._next = time.monotonic() + _AGAIN_S
         return False
+
+    @contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """Hide it while this process itself imports something: only runs make code of what was sent."""
+        kept = dict(self.code)
+        self.code.clear()
+        try:
+            yield
+        finally:
+            self.code.update(kept)
 
     def serve(self) -> None:
         """Have the import system use it, in this process and those forked from it."""

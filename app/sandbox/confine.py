@@ -85,9 +85,13 @@ class Place:
         if self.ids is not None:
             self.ids = identity.usable(self.ids, self.readable)
         linux.drop_capability_bounds()
-        self.mapped_bytes = _mapped_bytes()
+        self.measure()
         with suppress(KeyError):  # an unknown machine is reported by each run
             self.filter = seccomp.Template(linux.MACHINE, allow_network=self.start.allow_network)
+
+    def measure(self) -> None:
+        """Take what is mapped now for what every run has; its memory limit counts from there."""
+        self.mapped_bytes = _mapped_bytes()
 
     def descriptors(self) -> list[int]:
         """Those that a copy needs until it is confined."""

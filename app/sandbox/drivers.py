@@ -44,8 +44,8 @@ PYDANTIC: Final = Bounds((2, 10), (3,))
 
 DEFAULT: Final = "runtime"
 FLINK: Final = "flink"
-# Enough for a process that makes one run only: the rest costs it more than that run would gain.
-ONCE: Final = ("app.sandbox.warm:agents",)
+# Enough for a process that most likely makes one run only: the rest costs it more than that run would gain.
+ONCE: Final = ("app.sandbox.warm:names",)
 DRIVERS: Final[dict[str, Driver]] = {
     # Hindcast's own runtime, serving `beam_agents` itself. Warming it costs a process a tenth of a second once.
     "runtime": Driver(

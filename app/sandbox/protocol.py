@@ -56,6 +56,7 @@ class Start(NamedTuple):
 
     entry: str
     preload: list[str]
+    later: list[str]  # the same, once there has been a second order
     libraries: list[str]
     import_path: list[str]
     app_root: str

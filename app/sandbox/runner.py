@@ -39,7 +39,8 @@ class Sandbox:
     dies is replaced by the next run, and so is one whose `interpreter` has other packages now. `denied` are files that
     no run may read even where they lie inside an agent's folder. `driver` names what runs the activations; `entry` and
     `preload` (modules to import before any run, or functions to call: `module:function`) are the driver's unless
-    given. `libraries` are modules of the environment that are imported before any run as well.
+    given; `later` are more of them, for a process that most likely serves one run and then serves others all the same.
+    `libraries` are modules of the environment that are imported before any run as well.
     `namespaces=False` keeps to the baseline tier. `unconfined` runs the code even where the baseline cannot
     be reached, and is only ever the operator's explicit word (setting `sandbox.unconfined`).
     """
@@ -51,6 +52,7 @@ class Sandbox:
         driver: str = drivers.DEFAULT,
         entry: str | None = None,
         preload: Iterable[str] | None = None,
+        later: Iterable[str] = (),
         libraries: Iterable[str] = (),
         import_path: Iterable[str] | None = None,
         denied: Iterable[str] = (),
@@ -68,6 +70,7 @@ class Sandbox:
         self._start = Start(
             entry=entry or chosen.entry,
             preload=list(chosen.warm if preload is None else preload),
+            later=list(later),
             libraries=list(libraries),
             import_path=zygote.import_path() if import_path is None else list(import_path),
             app_root=paths.app_root(),

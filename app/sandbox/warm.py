@@ -11,12 +11,17 @@ from app.runtime import standin
 _MODULES = ("app.runtime.config", "app.runtime.model.fake")
 
 
-def agents() -> None:
-    """Import what agents use, build and call a tool with Pydantic, turn an event loop once; keeps nothing of it."""
+def names() -> None:
+    """Import what agents name of the runtime, and no Pydantic: most tools do without, and it is slow to load."""
     for name in _MODULES:
         importlib.import_module(name)
     standin.install()
     standin.preload()
+
+
+def agents() -> None:
+    """The same, build and call a tool with Pydantic, turn an event loop once; keeps nothing of it."""
+    names()
     _use_a_tool()
     loop = asyncio.new_event_loop()
     loop.run_until_complete(asyncio.sleep(0))

@@ -135,3 +135,12 @@ def test_the_import_system_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert loader.get_code("imported") is not None
     py_compile.compile(str(file))
     assert loader.get_code("imported") is not None
+
+
+def test_the_process_itself_makes_no_code_of_it() -> None:
+    known = Compiled()
+    known.code[("a.py", b"digest")] = b"code"
+    given = known.code
+    with known.set_aside():
+        assert given == {}
+    assert given == known.code == {("a.py", b"digest"): b"code"}

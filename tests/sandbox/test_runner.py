@@ -223,6 +223,22 @@ def test_pre_loading_calls_what_it_is_told_to(tmp_path: Path) -> None:
         assert said(sandbox.run(GREET)) == "['warm']"
 
 
+def test_what_is_loaded_only_once_there_is_a_second_run(tmp_path: Path) -> None:
+    (tmp_path / "warming.py").write_text(
+        "import sys\n"
+        "from app.replay.rerun_pb2 import RerunResult\n"
+        "warm = []\n"
+        "def up(): warm.append('warm')\n"
+        "def run(request): return RerunResult(error_detail=f\"{warm} {'colorsys' in sys.modules}\")\n"
+    )
+    path = [*zygote.import_path(), str(tmp_path)]
+    later = ["not_there", "warming:nothing_of_that_name", "warming:up", "colorsys"]
+    with Sandbox(entry="warming:run", preload=(), later=later, import_path=path) as sandbox:
+        seen = [said(sandbox.run(GREET, QUICK)) for _ in range(2)]
+        assert seen == ["[] False"] * 2
+        until(lambda: said(sandbox.run(GREET, QUICK)) == "['warm'] True", "loading it")
+
+
 # Where confinement is not to be had
 
 
