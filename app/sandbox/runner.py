@@ -62,7 +62,7 @@ class Sandbox:
     ) -> None:
         self._driver = driver
         chosen = drivers.driver(driver)
-        self._interpreter = interpreter or Path(sys.executable)
+        self._interpreter = _unlinked(interpreter) if interpreter else Path(sys.executable)
         # Our own interpreter has what we need, and a path that is given was looked at by whoever gives it.
         self._looks = interpreter is not None and import_path is None
         self._allow_network = allow_network
@@ -325,3 +325,11 @@ def _signal_name(number: int) -> str:
     with suppress(ValueError):
         return signal.Signals(number).name
     return "unknown"
+
+
+def _unlinked(interpreter: Path) -> Path:
+    """An interpreter by its folder's own name, since a link to that is not there in the sandbox.
+
+    The program itself stays a link: by it, Python finds the environment.
+    """
+    return interpreter.parent.resolve() / interpreter.name

@@ -46,6 +46,9 @@ def agent(tmp_path: Path) -> Path:
         "    while not os.path.exists(os.path.join(os.path.dirname(__file__), 'go')):\n"
         "        time.sleep(0.01)\n"
         "    return version()\n"
+        "def looks():\n"
+        "    import importlib.metadata\n"
+        "    return importlib.metadata.version('vendored')\n"
         "def console():\n"
         "    import sqlalchemy\n"
     )
@@ -123,6 +126,15 @@ def test_a_thread_of_the_drivers_own_is_not_laid_at_a_modules_door(venv: Path) -
     install(venv, "plain", "1", "VALUE = 1\n")
     with sandbox_in(venv, preload=["threaded"], libraries=["plain"]) as sandbox:
         assert sandbox.run(request_for("nice:greet"), QUICK).ending == FINISHED
+
+
+def test_an_environment_may_lie_behind_a_link(venv: Path, agent: Path, tmp_path: Path) -> None:
+    (tmp_path / "linked").symlink_to(venv)
+    with sandbox_in(tmp_path / "linked") as sandbox:
+        finished = sandbox.run(request_for("own_agent:looks", (agent,)), QUICK)
+    assert said(finished) == "1.0"
+    assert finished.result is not None
+    assert list(finished.result.refusals) == []
 
 
 def test_what_is_missing_is_said_at_once(tmp_path: Path) -> None:
