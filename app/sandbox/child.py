@@ -277,8 +277,8 @@ class _Zygote:
             seen = sight()
             nobodys = order._replace(places=[], readable=[], scratch="", slot=order.slot + 2)
             confine(self._place, nobodys, {send, seen.pagemap})
-            for name in (*self._place.start.preload, *self._place.start.later):
-                _called(name)
+            for name in [*self._place.start.preload, *self._place.start.later][-1:]:
+                _called(name)  # the rehearsal; what else there is only loads, and writes what runs do not
             send_all(send, written(seen))
 
         self._load_later()

@@ -27,6 +27,8 @@ class Bounds(NamedTuple):
 class Driver(NamedTuple):
     """`entry` is `module:function`; `warm` is imported before the fork, or called (`module:function`).
 
+    The last of `warm` is called once more in a copy, to see which pages a run writes: it had better be like a run.
+
     `needs` are packages by their name in the registry. `rooms` are folders of `app` that a run may read beside the
     core's.
     """
