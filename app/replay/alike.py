@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from app.replay import compare, drawn
-from app.replay.images import Fit
+from app.replay.ledger import DEFAULT_BYTES
 from app.replay.plan import Plan
-from app.replay.rerun_pb2 import RerunResult
+from app.replay.rerun_pb2 import RerunRequest, RerunResult
 from app.replay.runner import Runner
 from app.replay.timeline import Comparison, compare_run
+from app.wire.records import MemoryBlob, serialize
 
 _STATE = frozenset({compare.MEMORY, compare.CONTINUATION})
 
@@ -23,38 +24,89 @@ def held_against(plan: Plan, result: RerunResult, runner: Runner) -> Comparison:
         return comparison
     if not drawn.values_of(result.memory) and not result.continuation.adapter:
         return comparison
-    again = runner.run(plan.request).result
+    again = runner.run(_with_tools_shown(plan.request, result)).result
     if again is None:
         return comparison
-    renamed, count = _renamed(plan, result, again)
-    if not count:
-        return comparison
-    comparison = compare_run(plan, renamed)
-    comparison.notes.append(
-        f"{count} ids and times in the state that the agent's framework keeps for itself are drawn anew in every run;"
-        " they stand one to one for the recorded ones"
-    )
+    told, granted, count = _renamed(plan, result, again)
+    if told != result:
+        comparison = compare_run(plan, told)
+    if comparison.differs and granted != told:
+        comparison.certain = compare_run(plan, granted).rows
+    if count:
+        comparison.notes.append(
+            f"{count} ids and times in the state that the agent's framework keeps for itself are drawn anew in every"
+            " run; they stand one to one for the recorded ones"
+        )
     return comparison
 
 
-def _renamed(plan: Plan, result: RerunResult, again: RerunResult) -> tuple[RerunResult, int]:
-    """The re-run with the recorded values in the places of those it drew, and how many these are."""
-    carried = drawn.values_of(plan.request.memory).values() if plan.state.fit is Fit.FORWARD else ()
-    names = drawn.Names(drawn.found(carried))
-    copy = RerunResult()
-    copy.CopyFrom(result)
+def drawn_in(plan: Plan, result: RerunResult, runner: Runner) -> frozenset[bytes]:
+    """The ids and times in the framework state that a run left which it, or a re-run before it, drew."""
+    left = drawn.found(result.memory, result.continuation)
+    fresh = left - drawn.found(plan.request.memory, plan.request.continuation)
+    again = runner.run(plan.request).result if fresh else None
+    steady = fresh if again is None else drawn.found(again.memory, again.continuation)
+    return (fresh - steady) | (left & plan.state.drawn)
+
+
+def _renamed(plan: Plan, result: RerunResult, again: RerunResult) -> tuple[RerunResult, RerunResult, int]:
+    """The re-run with the recorded values in the places of those it drew, and how many these are.
+
+    The second one has recorded times also where it is unclear whether they were drawn.
+    """
+    names = drawn.Names(plan.state.drawn, _given(plan, result, again))
+    told, granted = RerunResult(), RerunResult()
+    told.CopyFrom(result)
+    granted.CopyFrom(result)
     count = 0
     recorded = plan.originals.memory
     if recorded is not None:
         theirs, anew = drawn.values_of(recorded), drawn.values_of(again.memory)
-        for entry in copy.memory.entries:
-            if drawn.is_framework(entry.key) and entry.key in theirs:
-                taken = names.match(theirs[entry.key], entry.value, anew.get(entry.key))
-                entry.value = theirs[entry.key] if taken else entry.value
-                count += taken
-    wait = plan.originals.continuation
-    if wait is not None and wait.adapter and wait.adapter == copy.continuation.adapter:
-        taken = names.match(wait.snapshot, copy.continuation.snapshot, again.continuation.snapshot)
-        copy.continuation.snapshot = wait.snapshot if taken else copy.continuation.snapshot
-        count += taken
-    return copy, count
+        for key, value in drawn.values_of(result.memory).items():
+            match = names.match(theirs[key], value, anew.get(key)) if key in theirs else None
+            if match is None:
+                continue
+            _put(granted.memory, key, theirs[key])
+            if not match.unclear:
+                _put(told.memory, key, theirs[key])
+                count += match.count
+    wait, ours = plan.originals.continuation, result.continuation
+    if wait is not None and wait.adapter and wait.adapter == ours.adapter:
+        match = names.match(wait.snapshot, ours.snapshot, again.continuation.snapshot)
+        if match is not None:
+            granted.continuation.snapshot = wait.snapshot
+            if not match.unclear:
+                told.continuation.snapshot = wait.snapshot
+                count += match.count
+    return told, granted, count
+
+
+def _put(memory: MemoryBlob, key: str, value: bytes) -> None:
+    """Put a value in the place of another; times are not all of one length."""
+    entry = next(entry for entry in memory.entries if entry.key == key)
+    memory.total_value_bytes += len(value) - len(entry.value)
+    entry.value = value
+
+
+def _with_tools_shown(request: RerunRequest, result: RerunResult) -> RerunRequest:
+    """The same request; where tools ran, their answers come with its result, in the ledger."""
+    if not result.tools:
+        return request
+    asked = RerunRequest()
+    asked.CopyFrom(request)
+    asked.ledger_bytes = DEFAULT_BYTES
+    return asked
+
+
+def _given(plan: Plan, result: RerunResult, again: RerunResult) -> list[bytes]:
+    """What the attempt was handed, as far as it is known that the recorded one was handed the same."""
+    request = plan.request
+    served = {answer.cache_key for answer in result.served}
+    answers = [*request.cache.entries, *request.provider_answers.entries]
+    return [
+        *(serialize(envelope) for envelope in request.envelopes),
+        *((serialize(request.memory),) if plan.state.fit.before else ()),
+        serialize(request.continuation),
+        *(answer.response for answer in answers if answer.cache_key in served),
+        *(entry for entry in again.ledger.splitlines() if entry.startswith(b'{"kind": "tool"')),
+    ]

@@ -25,8 +25,9 @@ from app.replay.verdict import Outcome, Reason, Row, RowState
 class Case:
     """A compared run and everything that speaks for and against it.
 
-    `suspects` are inputs that may have been other ones, `supplied` tool answers that the operator gave, `orders` the
-    orders in which its answers may have come back (None: one alone).
+    `certain` are its rows if every time that may have been read off the clock was. `suspects` are inputs that may
+    have been other ones, `supplied` tool answers that the operator gave, `orders` the orders in which its answers may
+    have come back (None: one alone).
     """
 
     plan: Plan
@@ -36,6 +37,7 @@ class Case:
     judged: Judged
     rows: Sequence[Row]
     unclaimed: int
+    certain: Sequence[Row]
     suspects: Sequence[Suspect]
     supplied: Sequence[Doubt]
     settler: Settler
@@ -56,6 +58,8 @@ class Case:
         confined = missing.confined_difference(self.result)
         if confined is not None:
             yield confined
+        if not any(row.differs for row in self.certain):
+            yield missing.unclear_times()
         if self._unsteady() or (self._only_memory() and self.settler.unsteady_memory()):
             yield missing.unsteady()
         certain = [suspect for suspect in self.suspects if suspect.weight is not Weight.KIND]
@@ -90,7 +94,7 @@ class Case:
         open_doubt = self.settler.unsettled([*of_reads(full), *self.supplied, *of_reads(kinds)])
         if open_doubt is not None:
             yield missing.unproven(self.plan, *open_doubt)
-        if uncompared and self.result.may_vary and self._unsteady():
+        if uncompared and self.settler.may_vary and self._unsteady():
             yield missing.unsteady()
         if uncompared and self._depends_on_order(uncompared):
             yield missing.concurrent()
@@ -100,8 +104,8 @@ class Case:
         return self.settler.unsteady()
 
     def _only_memory(self) -> bool:
-        """Whether nothing but the memory left behind differs."""
-        return all(row.surface == compare.MEMORY for row in self.rows if row.differs)
+        """Whether nothing but the memory left behind differs for certain."""
+        return all(row.surface == compare.MEMORY for row in self.certain if row.differs)
 
     def _depends_on_order(self, names: Sequence[str]) -> bool:
         """Whether another order of answers comes out as recorded too, with something else that was not compared."""

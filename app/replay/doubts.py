@@ -10,17 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
-from app.replay.drawn import canonical_memory, canonical_wait
+from app.replay.drawn import canonical_memory, canonical_wait, values_of
 from app.replay.mapping import content
 from app.replay.rerun_pb2 import RerunRequest, RerunResult
 from app.replay.runner import FINISHED, Runner
 from app.replay.suspicion import Suspect, Weight, scalar_variants, unseen, variants, varied_json
-from app.wire.records import Continuation, MemoryBlob, serialize
+from app.wire.records import MemoryBlob, serialize
 
 LIMIT: Final = 12
+REPEATS: Final = 4  # of a run that may come out differently by itself
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ class Settler:
         self._names = names
         self._loose = loose
         self._settled: dict[Doubt, Settled] = {}
+        self._repeated: list[RerunResult | None] = []
 
     def unsettled(self, doubts: Sequence[Doubt]) -> tuple[Doubt, str] | None:
         """The first doubt on which an uncompared product hangs, or may hang; None when all are settled."""
@@ -106,22 +107,28 @@ class Settler:
             self._settled[doubt] = self._settle(doubt)
         return self._settled[doubt]
 
+    @property
+    def may_vary(self) -> bool:
+        """Whether another run may come out otherwise: the code's looks say so, or it kept state as frameworks do."""
+        kept = values_of(self._base.memory) or self._base.continuation.adapter
+        return self._base.may_vary or bool(kept)
+
     def unsteady(self) -> bool:
-        """Whether the very same request comes out differently once more; a run without a result tells nothing."""
-        again = self._again
-        if again is None:
-            return False
-        waits = [canonical_wait(result.continuation) for result in (again, self._base)]
-        return _products(again, waits[0]) != _products(self._base, waits[1])
+        """Whether the very same request comes out differently when made again; a run without a result tells nothing."""
+        return any(_products(again) != _products(self._base) for again in self._repeats())
 
     def unsteady_memory(self) -> bool:
-        """Whether the very same request leaves another memory once more."""
-        again = self._again
-        return again is not None and canonical_memory(again.memory) != canonical_memory(self._base.memory)
+        """Whether the very same request leaves another memory when made again."""
+        left = canonical_memory(self._base.memory)
+        return any(canonical_memory(again.memory) != left for again in self._repeats())
 
-    @cached_property
-    def _again(self) -> RerunResult | None:
-        return self.runner.run(self._request).result
+    def _repeats(self) -> Iterator[RerunResult]:
+        """The very same request made again, each time when asked for: one that tosses a coin may come out equal."""
+        for at in range(REPEATS if self.may_vary else 1):
+            if at == len(self._repeated):
+                self._repeated.append(self.runner.run(self._request).result)
+            if (again := self._repeated[at]) is not None:
+                yield again
 
     def explains(self, doubt: Doubt, *, committed: bool) -> bool:
         """Whether a run with another value goes another way, so that a difference may be the value's doing.
@@ -178,11 +185,10 @@ def _compared(result: RerunResult, names: Sequence[str]) -> tuple[frozenset[byte
     return frozenset(content(event) for event in result.events), frozenset(args)
 
 
-def _products(result: RerunResult, wait: Continuation | None = None) -> tuple[object, ...]:
-    """Everything that a run produced but the memory it left; `wait` stands in for its continuation."""
-    continuation = serialize(result.continuation if wait is None else wait)
-    detail = result.dead_letter.detail
-    return result.outcome, list(result.events), list(result.intents), list(result.outputs), continuation, detail
+def _products(result: RerunResult) -> tuple[object, ...]:
+    """Everything that a run produced but the memory it left, ids and times of a framework's wait aside."""
+    wait, detail = serialize(canonical_wait(result.continuation)), result.dead_letter.detail
+    return result.outcome, list(result.events), list(result.intents), list(result.outputs), wait, detail
 
 
 def _copy(request: RerunRequest) -> RerunRequest:

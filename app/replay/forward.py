@@ -12,13 +12,13 @@ from functools import cached_property
 from typing import TypeVar
 
 from app.replay import serving
-from app.replay.alike import held_against
+from app.replay.alike import drawn_in, held_against
 from app.replay.attempts import Attempt
 from app.replay.batches import Members, flush_of
 from app.replay.evidence import Evidence
 from app.replay.images import Fit, State
 from app.replay.lives import settled
-from app.replay.plan import Planner
+from app.replay.plan import Plan, Planner
 from app.replay.rerun_pb2 import RerunResult
 from app.replay.runner import FINISHED, Runner
 from app.replay.select import Target, Unanswerable, intent_of, kind_of
@@ -74,8 +74,9 @@ class Forward:
 
     def _step(self, attempt: Attempt, state: State, counter: int) -> State | None:
         for envelopes in self._envelopes(attempt):
-            result = self._run(attempt, state, envelopes)
-            if result is not None:
+            ran = self._run(attempt, state, envelopes)
+            if ran is not None:
+                plan, result = ran
                 return State(
                     Fit.FORWARD,
                     counter,
@@ -83,11 +84,12 @@ class Forward:
                     _consumed(result, state),
                     result.continuation if result.HasField("continuation") else None,
                     source=f"re-run from {_origin(state)}",
+                    drawn=drawn_in(plan, result, self.runner),
                 )
         return None
 
-    def _run(self, attempt: Attempt, state: State, envelopes: list[AgentEnvelope]) -> RerunResult | None:
-        """The result of one step when it came out exactly as recorded, else None."""
+    def _run(self, attempt: Attempt, state: State, envelopes: list[AgentEnvelope]) -> tuple[Plan, RerunResult] | None:
+        """One step and its result when it came out exactly as recorded, else None."""
         try:
             members = Members(envelopes, attempt.batch_trigger)
             plan = self.planner.plan(attempt, attempt.kind, members, state, intent_of(envelopes[0]))
@@ -99,7 +101,7 @@ class Forward:
             return None
         if result.longterm_read or result.refusals or held_against(plan, result, self.runner).differs:
             return None
-        return result
+        return plan, result
 
     def _envelopes(self, attempt: Attempt) -> Iterator[list[AgentEnvelope]]:
         """What the attempt may have consumed: envelopes of its kind and clock, or its batch."""

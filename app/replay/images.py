@@ -46,7 +46,10 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True)
 class State:
-    """A key's state as a re-run is fed with it, and where it came from."""
+    """A key's state as a re-run is fed with it, and where it came from.
+
+    `drawn` are ids and times of a framework's own that re-runs on the way to it drew: the recorded ones are others.
+    """
 
     fit: Fit
     counter: int
@@ -54,6 +57,7 @@ class State:
     cache: LlmCacheBlob | None = None
     continuation: Continuation | None = None
     source: str = ""
+    drawn: frozenset[bytes] = frozenset()
 
 
 class Counters:

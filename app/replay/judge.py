@@ -149,6 +149,7 @@ class Judge:
             judged=judged,
             rows=rows,
             unclaimed=comparison.unclaimed,
+            certain=rows if comparison.certain is None else comparison.certain,
             suspects=(*doubtful, *self.plan.suspects, *served_otherwise),
             supplied=tuple(self._supplied(result)),
             settler=settler,

@@ -198,6 +198,16 @@ def unsteady() -> Reason:
     )
 
 
+def unclear_times() -> Reason:
+    """Nothing differs but times in a framework's state, and nothing tells whether they were read off the clock."""
+    return Reason(
+        "unclear_times",
+        "Nothing differs but times in the state that the agent's framework keeps for itself. They may have been read"
+        " off the clock, which two runs one after the other may read alike, or be the agent's own.",
+        "Nothing can be done for this attempt; times of a microsecond's grain can be told apart.",
+    )
+
+
 def concurrent() -> Reason:
     """Several answers were waited for at one time, and what they led to hangs on the order in which they came."""
     return Reason(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from dis import get_instructions, opmap
 from itertools import islice
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
@@ -83,6 +84,9 @@ _VARYING: Final = frozenset(
         "uuid4",
     }
 )
+# What wraps an agent of a framework: an instance says nothing of the module that the framework is imported in.
+_ADAPTERS: Final = frozenset({"AdkAgent", "LangGraphAgent", "PydanticAIAgent"})
+_IMPORT: Final = opmap["IMPORT_NAME"]
 
 
 def may_vary(folders: Iterable[str], loaded_before: int = 0) -> bool:
@@ -107,9 +111,23 @@ def _varies(module: ModuleType, own: set[str]) -> bool:
         if name.startswith("__"):
             continue
         home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-        if isinstance(home, str) and home not in own and home.partition(".")[0] not in _STEADY:
+        if isinstance(home, str) and not _steady(home, own):
             return True
-    return any(_VARYING & set(code.co_names) for code in _codes(module))
+        if any(kind.__name__ in _ADAPTERS for kind in type(value).__mro__):
+            return True
+    return any((_VARYING | _ADAPTERS) & set(code.co_names) or not _steady_imports(code, own) for code in _codes(module))
+
+
+def _steady(home: str, own: set[str]) -> bool:
+    return home in own or home.partition(".")[0] in _STEADY
+
+
+def _steady_imports(code: CodeType, own: set[str]) -> bool:
+    """Whether what a code object imports when it runs is the agent's own, or steady."""
+    if _IMPORT not in code.co_code[::2]:
+        return True
+    named = (one.argval for one in get_instructions(code) if one.opcode == _IMPORT)
+    return all(not name or _steady(name, own) for name in named)
 
 
 def _codes(module: ModuleType) -> Iterator[CodeType]:

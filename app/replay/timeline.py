@@ -33,6 +33,7 @@ class Comparison:
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unclaimed: int = 0  # recorded events that could be this attempt's and that the re-run did not emit
+    certain: list[Row] | None = None  # its rows if every time that may have been read off the clock was; None: the same
 
     @property
     def differs(self) -> bool:

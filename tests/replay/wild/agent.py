@@ -45,7 +45,14 @@ def noisy(x: int) -> str:
     return f"{x}/{random.random()}"
 
 
+@tool
+def order_of(x: int) -> str:
+    """The order of a number."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, str(x)))
+
+
 TOOLS.register(double)
+TOOLS.register(order_of)
 TOOLS.register(noisy)
 
 
@@ -154,6 +161,34 @@ async def do_checkpoint(learned, text):
     held = learned.ctx.memory.get("__graph__/state") or b""
     name, now = uuid.uuid4(), datetime.now(UTC).isoformat()
     learned.ctx.memory.set("__graph__/state", held + f"{name} at {now}: {text}; last {name}\n".encode())
+
+
+async def do_note(learned, source, value):
+    """Keep in a framework's state what the activation was given: by its event, a model, its memory or a tool."""
+    ctx = learned.ctx
+    if source == "model":
+        value = (await ctx.call_model(request(value))).response.decode()
+    elif source == "memory":
+        value = ctx.memory.get(value).decode()
+    elif source == "tool":
+        value = await ctx.run_tool("order_of", {"x": value})
+    held = ctx.memory.get("__graph__/state") or b""
+    ctx.memory.set("__graph__/state", held + f"order {value}\n".encode())
+
+
+async def do_entry(learned):
+    """One more entry of a framework's ring, under an id of its own."""
+    learned.ctx.memory.append("__graph__/entries", str(uuid.uuid4()).encode(), max_items=9)
+
+
+async def do_clock(learned, grain):
+    """Two readings of the clock, the first of them kept twice."""
+    if grain == "epoch":
+        first, second = time.time(), time.time()
+    else:
+        first, second = (datetime.now(UTC).isoformat(timespec=grain) for _ in range(2))
+    held = learned.ctx.memory.get("__graph__/state") or b""
+    learned.ctx.memory.set("__graph__/state", held + f"made {first}, sent {second}, seen {first}\n".encode())
 
 
 async def do_append(learned, key, value):
@@ -297,7 +332,9 @@ async def do_pause(learned, then):
 
 
 async def do_resume(learned, name):
-    assert len(name) == 32
+    """As frameworks resume: what goes on is noted with the id of the pause."""
+    held = learned.ctx.memory.get("__graph__/state") or b""
+    learned.ctx.memory.set("__graph__/state", held + f"resumed {name}\n".encode())
 
 
 async def do_fact(learned, fact):

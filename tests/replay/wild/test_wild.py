@@ -17,6 +17,8 @@ KINDS = {
     "at one time": "race gather ask do set keep append",
     "served": "tally blob staged ask tell do set get",
     "facade": "facade ask do set get if",
+    "framework": "checkpoint checkpoint pause ask set do append if",
+    "clock": "clock checkpoint pause stamp ask set do keep",
     "chance": "noisy double do ask tell set",
 }
 

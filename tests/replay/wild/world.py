@@ -6,8 +6,10 @@ import importlib
 import json
 import random
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +36,7 @@ KEY, NOISE = b"card-1", b"card-2"
 NOW: Final = 1_700_000_000_000
 TTL: Final = 5_000
 MODULE: Final = "agent"
+EARLIER: Final = timedelta(days=3, minutes=7)
 
 Script = list[Any]
 
@@ -48,13 +51,31 @@ def _config(batch: bool) -> str:
     return "BATCH" if batch else "CONFIG"
 
 
+class Earlier(datetime):
+    """The clock of the pipeline: what it recorded, it recorded some days before the replay."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:
+        return datetime.now(tz) - EARLIER
+
+    @staticmethod
+    def time() -> float:
+        return time.time() - EARLIER.total_seconds()
+
+    @staticmethod
+    def time_ns() -> int:
+        return int(Earlier.time() * 10**9)
+
+
 def load_agent() -> Any:
     """The agent's module as the pipeline runs it, apart from any that a replay loads."""
     standin.install()
     sys.path.insert(0, str(FOLDER))
     try:
         sys.modules.pop(MODULE, None)
-        return importlib.import_module(MODULE)
+        module = importlib.import_module(MODULE)
+        module.datetime, module.time = Earlier, Earlier
+        return module
     finally:
         sys.path.remove(str(FOLDER))
         sys.modules.pop(MODULE, None)
@@ -269,7 +290,10 @@ _TEXTS: Final = ("x", "yy", "zzz", "w")
 
 
 class Maker:
-    """Makes scripts and lives at random; `kinds` names the operations that scripts may use."""
+    """Makes scripts and lives at random; `kinds` names the operations that scripts may use.
+
+    With "pause" among them, most of the scripts that suspend do so as frameworks do.
+    """
 
     def __init__(self, chance: random.Random, kinds: Sequence[str]) -> None:
         self.chance = chance
@@ -293,18 +317,24 @@ class Maker:
         return [operation[0], "pay"] if operation == ["act"] else operation
 
     def _suspend(self, depth: int) -> list[Any]:
+        if "pause" in self.kinds and self.chance.random() < 0.6:
+            return ["pause", self.script(depth - 1)]
         return [self.chance.choice(("suspend", "wait")), self.script(depth - 1)]
 
     def _operation(self) -> list[Any]:
         pick = self.chance.choice
-        name = pick(self.kinds)
+        name = pick([kind for kind in self.kinds if kind != "pause"])
         key, text = pick(_KEYS), pick(_TEXTS)
         match name:
             case "get" | "ring" | "delete" | "keep":
                 return [name, key]
             case "set" | "append":
                 return [name, pick(_KEYS[:2]) if self.chance.random() < 0.8 else "r", text]
-            case "ask" | "tell":
+            case "stamp":
+                return [name, pick(_KEYS[:2])]
+            case "clock":
+                return [name, pick(("seconds", "milliseconds", "microseconds", "epoch"))]
+            case "ask" | "tell" | "checkpoint":
                 return [name, text]
             case "race" | "gather":
                 return [name, *self.chance.sample(_TEXTS, k=self.chance.randrange(2, 4))]
