@@ -90,29 +90,30 @@ class Names:
     given: Sequence[bytes] = ()
     _recorded_of: dict[bytes, bytes] = field(default_factory=dict)
     _replayed_of: dict[bytes, bytes] = field(default_factory=dict)
-    _readings: dict[tuple[bytes, bytes], bytes] = field(default_factory=dict)
+    _readings: dict[tuple[bytes, ...], bytes] = field(default_factory=dict)
 
-    def match(self, recorded: bytes, replayed: bytes, again: bytes | None) -> Match | None:
+    def match(self, recorded: bytes, replayed: bytes, again: Sequence[bytes]) -> Match | None:
         """How some state of a re-run stands for the recorded one; None where it differs in anything not drawn.
 
-        `again` is the same state after the same run made once more: a value that comes out equal there was not drawn.
+        `again` is the same state after the same run made anew: a value that comes out equal each time was not drawn.
         """
         theirs, ours = _Parts(recorded), _Parts(replayed)
         if theirs.rest != ours.rest:
             return None
-        anew = None if again is None else _Parts(again)
-        once_more = ours.values if anew is None or anew.rest != ours.rest else anew.values
+        anew = [one.values for one in map(_Parts, again) if one.rest == ours.rest]
         recorded_of, replayed_of = dict(self._recorded_of), dict(self._replayed_of)
         readings, unclear = dict(self._readings), False
-        for mine, other, third, kind in zip(ours.values, theirs.values, once_more, ours.kinds, strict=True):
+        for at, (mine, other, kind) in enumerate(zip(ours.values, theirs.values, ours.kinds, strict=True)):
+            reading = (mine, *(values[at] for values in anew))
+            same = len(set(reading)) == 1
             if kind in _CLOCKS:
                 # Two readings of a clock may coincide in one run and not in another; one reading never parts.
-                if mine != other and self._is_told(mine, other, third):
+                if mine != other and self._is_told(mine, other, same):
                     return None
-                unclear |= mine != other and self._is_unclear(mine, other, third)
-                unclear |= readings.setdefault((mine, third), other) != other
+                unclear |= mine != other and self._is_unclear(mine, other, same)
+                unclear |= readings.setdefault(reading, other) != other
                 continue
-            if mine != other and mine not in self.carried and (mine == third or self._is_given(other)):
+            if mine != other and mine not in self.carried and (same or self._is_given(other)):
                 return None
             if recorded_of.setdefault(mine, other) != other or replayed_of.setdefault(other, mine) != mine:
                 return None
@@ -120,19 +121,19 @@ class Names:
         changed = {pair for pair in zip(ours.values, theirs.values, strict=True) if pair[0] != pair[1]}
         return Match(len(changed), unclear)
 
-    def _is_told(self, mine: bytes, other: bytes, third: bytes) -> bool:
+    def _is_told(self, mine: bytes, other: bytes, same: bool) -> bool:
         """Whether one of two times was surely not read off the clock: it was given, or two runs alike have it."""
         if mine in self.carried:
             return False
-        if mine == third:
+        if same:
             return self._is_given(mine) or _digits(mine) > _COARSE
         return self._is_given(other) and _digits(other) > _COARSE
 
-    def _is_unclear(self, mine: bytes, other: bytes, third: bytes) -> bool:
+    def _is_unclear(self, mine: bytes, other: bytes, same: bool) -> bool:
         """Whether one of two times may have been read off the clock, or not."""
         if mine in self.carried:
             return False
-        return mine == third or min(_digits(mine), _digits(other)) < _COARSE or self._is_given(other)
+        return same or min(_digits(mine), _digits(other)) < _COARSE or self._is_given(other)
 
     def _is_given(self, value: bytes) -> bool:
         return any(value in one for one in self.given)
