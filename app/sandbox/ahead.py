@@ -10,38 +10,46 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple, NoReturn
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
 
 from app.sandbox.protocol import DESCRIPTORS_PER_RUN, RUN
 
+_BEGUN: Final = b"begun"
 
-class Waiting(NamedTuple):
-    """One such copy: its process, the descriptor that says when it ends, and both ends of what it listens to.
 
-    The far end is kept here as well: an order that lies there unread when the copy has died was never begun.
+@dataclass
+class Waiting:
+    """One such copy: its process, the descriptor that says when it ends, and our end of what it listens to.
+
+    What it was handed is kept until it ends. A copy may die with an order that it has taken and not looked at; one that
+    it did not acknowledge was never begun.
     """
 
     pid: int
     watch: int
     near: socket.socket
-    far: socket.socket
+    _handed: list[int] = field(default_factory=list)
 
     def hand_over(self, descriptors: list[int]) -> None:
-        """Give it the one run that it serves; raises `OSError` where that cannot be sent."""
+        """Give it the one run that it serves; raises `OSError` where that cannot be sent. The last one is not kept."""
+        for descriptor in descriptors[:-1]:
+            self._handed.append(os.dup(descriptor))
         socket.send_fds(self.near, [RUN], descriptors)
 
-    def take_back(self) -> list[int] | None:
-        """The descriptors of an order that it did not read; to be asked once it has ended."""
-        self.far.setblocking(False)
-        with suppress(BlockingIOError):
-            message, descriptors, _, _ = socket.recv_fds(self.far, len(RUN), DESCRIPTORS_PER_RUN)
-            return list(descriptors) if message == RUN else None
-        return None
+    def left(self) -> list[int] | None:
+        """What it was handed, but for the last descriptor, where it did not begin; to be asked once it has ended."""
+        self.near.setblocking(False)
+        with suppress(OSError):
+            if self.near.recv(len(_BEGUN)) == _BEGUN:
+                return None
+        return self._handed
 
     def close(self) -> None:
         """Let go of it; the process is not ended by that."""
         self.near.close()
-        self.far.close()
+        while self._handed:
+            os.close(self._handed.pop())
 
 
 def fork_ahead(prepare: Callable[[int], None], serve: Callable[[list[int]], NoReturn]) -> Waiting:
@@ -60,9 +68,11 @@ def fork_ahead(prepare: Callable[[int], None], serve: Callable[[list[int]], NoRe
         try:
             prepare(far.fileno())
             message, descriptors, _, _ = socket.recv_fds(far, len(RUN), DESCRIPTORS_PER_RUN)
-            far.close()
             if message == RUN:
+                far.send(_BEGUN)
+                far.close()
                 serve(list(descriptors))
         finally:
             os._exit(0)
-    return Waiting(pid, os.pidfd_open(pid), near, far)
+    far.close()
+    return Waiting(pid, os.pidfd_open(pid), near)

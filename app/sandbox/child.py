@@ -155,6 +155,7 @@ class _Zygote:
         self._pages = Pages()
         self._waiting: Waiting | None = None
         self._poller = select.poll()
+        self._ended: set[int] = set()  # descriptors of copies that were let go since it was asked
 
     def serve(self) -> None:
         """Return when the host has closed its end or is gone."""
@@ -163,7 +164,10 @@ class _Zygote:
             self._poller.register(self._place.apart.guard, 0)
         self._compiled.serve()
         while True:
+            self._ended.clear()
             for descriptor, _ in self._poller.poll():
+                if descriptor in self._ended:  # its number may be another's by now
+                    continue
                 if descriptor in self._running:
                     self._reap(self._running.pop(descriptor))
                 elif self._waiting is not None and descriptor == self._waiting.watch:
@@ -244,6 +248,7 @@ class _Zygote:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(waiting.watch, signal.SIGKILL)
         self._poller.unregister(waiting.watch)
+        self._ended.add(waiting.watch)
         os.close(waiting.watch)
         os.waitpid(waiting.pid, 0)
         waiting.close()
@@ -300,13 +305,11 @@ class _Zygote:
         os.close(run.watch)
         _, status, usage = os.wait4(run.pid, 0)
         if run.ahead is not None:
-            unread = run.ahead.take_back()
+            left = run.ahead.left()
+            if left is not None:  # it died before it looked, and nothing was begun
+                self._begin([*left, run.report], None)
             run.ahead.close()
-            if unread is not None:  # it died before it looked, and nothing was begun
-                os.close(run.report)
-                self._begin(unread, None)
-                for descriptor in unread[:-1]:
-                    os.close(descriptor)
+            if left is not None:
                 return
         cpu_ms = int((usage.ru_utime + usage.ru_stime) * 1000)
         with suppress(OSError):

@@ -2,12 +2,15 @@
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from app.sandbox.ahead import fork_ahead
 from app.sandbox.model import Ending, Finished, Limits
 from app.sandbox.runner import Sandbox
 from tests.sandbox.conftest import QUICK, make_sandbox, processes_of, request_for, said
@@ -114,6 +117,32 @@ def test_a_copy_that_dies_waiting_is_replaced(held: Held) -> None:
         assert said(sandbox.run(GREET, QUICK)) == "hello world"
         os.kill(waiting(held), signal.SIGKILL)
     assert said(sandbox.run(GREET, QUICK)) == "hello world"
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_an_order_is_begun_by_a_copy_that_says_so(looks: bool) -> None:
+    """One that is killed may have taken its order from the socket, and nothing else."""
+
+    def prepare(listens: int) -> None:
+        if not looks:
+            with socket.socket(fileno=listens) as taken:
+                socket.recv_fds(taken, 16, 8)
+
+    def serve(descriptors: list[int]) -> NoReturn:
+        os.write(descriptors[0], b"served")
+        os._exit(0)
+
+    reads, writes = os.pipe()
+    copy = fork_ahead(prepare, serve)
+    copy.hand_over([writes, writes])
+    os.close(writes)
+    os.waitpid(copy.pid, 0)
+    left = copy.left()
+    assert (left is None) is looks
+    copy.close()
+    os.close(copy.watch)
+    with os.fdopen(reads, "rb") as file:  # and nothing keeps its channel open
+        assert file.read() == (b"served" if looks else b"")
 
 
 def given_to_a_stopped_copy(held: Held, stop: threading.Event | None = None) -> Stopped:
