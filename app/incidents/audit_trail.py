@@ -15,7 +15,7 @@ from app.incidents.roles import EVERYWHERE, Scopes
 from app.incidents.share_models import Share
 from app.incidents.store import ReadSession
 
-PAGE: Final = 100
+PAGE: Final = 80  # rows of about 14 elements each: a page stays below 1,500
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
+from app.incidents.audit_trail import PAGE
 from tests.browser.conftest import Console, accessible
 
 D01, U01, I09 = "d01_intent_order", "u01_changed_tool_args", "i09_model_changed"
@@ -24,8 +25,12 @@ def filled(console: Console) -> str:
     for build in (U01, D01):
         console.replayed(incident, build)
     base = f"/api/v1/incidents/{incident}"
-    changed = {"revision": 1, "status": "contained", "severity": "critical", "owner": "ada", "tags": ["money"]}
-    assert console.api.patch(base, json=changed).status_code == 200
+    # The trail fills a page, and more.
+    for revision in range(1, PAGE + 2):
+        said = console.api.patch(base, json={"revision": revision, "tags": [f"t{revision}"]})
+        assert said.status_code == 200, said.text
+    changed = {"status": "contained", "severity": "critical", "owner": "ada", "tags": ["money"]}
+    assert console.api.patch(base, json={"revision": PAGE + 2, **changed}).status_code == 200
     for text in (
         "# Why\n\nIt said **48,00**.\n\n- one\n- two\n\n```\ncode\n```\n\n> quoted\n\n|a|b|\n|-|-|\n|1|2|",
         "two",
