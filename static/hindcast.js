@@ -181,7 +181,12 @@
   // ---- forms that are answered within the page ----
   let answered = false, elsewhere = false;
   document.addEventListener("htmx:beforeSwap", ({ detail }) => {
-    answered = detail.requestConfig.verb === "post";
+    const ours = detail.target.id !== "page" || detail.xhr.responseText.includes('id="page"');
+    answered = ours && detail.requestConfig.verb === "post";
+    if (!ours) { // whatever stands before the console answered in its place: what is shown stays
+      detail.shouldSwap = false;
+      detail.isError = true;
+    }
     if (!answered) return;
     document.activeElement?.blur(); // to take out what has the focus is dear: it asks for a layout of both pages
     detail.shouldSwap = true; // what is refused is answered with a page as well, which says why

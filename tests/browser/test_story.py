@@ -160,6 +160,28 @@ def test_the_page_follows_even_where_streams_are_cut(operator: Page, console: Co
     expect(operator.locator("header .badge")).to_contain_text("diverged")
 
 
+@pytest.mark.parametrize(
+    ("status", "kind", "body"),
+    [
+        (502, "text/html", "<html><body><h1>Bad Gateway</h1></body></html>"),
+        (503, "application/json", '{"detail": "busy"}'),
+        (200, "text/html", "<html><body>Log in at the proxy</body></html>"),
+    ],
+)
+def test_what_is_no_page_of_ours_takes_the_place_of_none(
+    operator: Page, console: Console, status: int, kind: str, body: str
+) -> None:
+    home = f"/incidents/{console.imported(D01)}"
+    operator.goto(home)
+    operator.route("**/replays", lambda route: route.fulfill(status=status, content_type=kind, body=body))
+    press_replay(operator, D01)
+    expect(operator.locator("#toast")).to_have_text(f"The console answered {status}")
+    expect(operator).to_have_url(f"{console.base}{home}")
+    operator.unroute("**/replays")
+    press_replay(operator, D01)
+    expect(operator.locator("header .badge")).to_contain_text("diverged")
+
+
 def test_the_incident_page_follows_its_runs(operator: Page, console: Console) -> None:
     incident = console.imported(D01)
     console.pause()
