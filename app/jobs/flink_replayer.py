@@ -10,8 +10,9 @@ from app.flink.inside.messages import ToolAnswer, tool_digest
 from app.flink.model import Run
 from app.flink.rerun.case import Options, Runner
 from app.flink.rerun.stretch import Stretch
+from app.flink.treatment import Treatment
 from app.incidents.flink_evidence import flink_run_of, leading_up
-from app.jobs.flink_runs import Code, Treatment, handling
+from app.jobs.flink_runs import Code, handling
 from app.replay.evidence import EvidenceFile
 from app.replay.verdict import Outcome, Reason, Report, Verdict
 from app.sandbox.drivers import FLINK

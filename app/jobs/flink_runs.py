@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from pydantic import ValidationError
 
 from app.flink.inside.messages import Handling, Policy, Request, Result
 from app.flink.rerun.case import Ran
 from app.flink.rerun.sound import problem
+from app.flink.treatment import Treatment
 from app.replay.rerun_pb2 import AgentCode, RerunRequest
 from app.sandbox.model import Finished
-
-
-class Treatment(Protocol):
-    """What is asked of a configured treatment of a resource."""
-
-    @property
-    def policy(self) -> str: ...
-    @property
-    def answer(self) -> Any: ...
-    @property
-    def has_answer(self) -> bool: ...
 
 
 def handling(resources: Mapping[str, Treatment]) -> dict[str, Handling]:

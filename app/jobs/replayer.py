@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from app.flink.rerun.case import Runner as FlinkRunner
+from app.flink.treatment import Treatment
 from app.incidents.inputs import NOTHING, RunInputs, decided, engine_answers
 from app.incidents.service import LEDGER_BYTES, EvidenceFile, Report
 from app.jobs.flink_replayer import Build as FlinkBuild
 from app.jobs.flink_replayer import is_of_flink, replay_log
-from app.jobs.flink_runs import SandboxedBuild, Treatment
+from app.jobs.flink_runs import SandboxedBuild
 from app.replay.engine import Options, replay
 from app.replay.provenance import Production, Ran, attributed
 from app.replay.rerun_pb2 import AgentCode, RerunRequest

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
+from app.flink.treatment import Treatment
 from app.incidents.roles import Role
 
 MIB = 1024 * 1024
-
-
-class Treatment(Protocol):
-    """What becomes of calls to a resource while a recorded run is re-run: a policy, and an answer that stands in."""
-
-    @property
-    def policy(self) -> str: ...
-    @property
-    def answer(self) -> Any: ...
-    @property
-    def has_answer(self) -> bool: ...
 
 
 class Build(Protocol):

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.web.config import Build, Treatment
+from app.flink.treatment import Treatment
+from app.web.config import Build
 from app.web.views import Choice
 
 MODELS: Final = "chat_model_connection"
